@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that deployment tools still write and that no longer do anything.
+
+They are plain text whatever they once were, so that no value of theirs,
+empty ones included, can stop a service.  They are not registered where the
+services look: several sit in sections that belong to a library, and a
+library that knows the option itself must not find it taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oslo_config import cfg
+
+_NOTHING = "it has no effect"
+_CREDENTIALS = "use [placement], [nova] and [glance] instead"
+
+REPLACEMENTS: dict[str, dict[str, str]] = {
+    "api": {"ramdisk_heartbeat_timeout": _NOTHING},
+    "conductor": {
+        "automated_clean": "use [agent] clean_on_release instead",
+    },
+    "keystone": {
+        "region_name": "use region_name of [placement], [nova] and "
+        "[glance] instead",
+    },
+    "service_catalog": dict.fromkeys(
+        (
+            "auth_type",
+            "auth_url",
+            "auth_section",
+            "username",
+            "password",
+            "project_name",
+            "project_id",
+            "user_domain_id",
+            "user_domain_name",
+            "project_domain_id",
+            "project_domain_name",
+            "region_name",
+            "cafile",
+            "interface",
+            "endpoint_type",
+            "insecure",
+        ),
+        _CREDENTIALS,
+    ),
+    "keystone_authtoken": {
+        "auth_uri": "use www_authenticate_uri instead",
+        "endpoint_type": "use interface instead",
+        "memcache_servers": "use memcached_servers instead",
+    },
+    "oslo_messaging_rabbit": {
+        "heartbeat_in_pthread": _NOTHING,
+        "rabbit_quorum_queues": "use rabbit_quorum_queue instead",
+    },
+}
+
+
+def groups() -> Iterator[tuple[str, list[cfg.Opt]]]:
+    """The options, by section."""
+    for group, replacements in REPLACEMENTS.items():
+        yield (
+            group,
+            [
+                cfg.StrOpt(
+                    name,
+                    help="Accepted from older configuration files.",
+                    secret=name == "password",
+                    deprecated_for_removal=True,
+                    deprecated_reason=reason,
+                )
+                for name, reason in replacements.items()
+            ],
+        )
+
+
+def report(conf: cfg.ConfigOpts) -> list[str]:
+    """Log one line for each option here that the configuration sets.
+
+    Reads the files of `conf` (already parsed) once more; returns the names.
+    """
+    reader = cfg.ConfigOpts()
+    known = list(groups())
+    for group, options in known:
+        reader.register_opts(options, group=group)
+    reader(
+        args=[],
+        project=conf.project,
+        prog=conf.prog,
+        default_config_files=list(conf.config_file or []),
+        default_config_dirs=list(conf.config_dir or []),
+    )
+    return [
+        f"[{group}] {option.dest}"
+        for group, options in known
+        for option in options
+        # oslo.config logs the line, with the reason, at the first look.
+        if reader[group][option.dest] is not None
+    ]
