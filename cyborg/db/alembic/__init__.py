@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a database gets from any revision that we know to the newest."""

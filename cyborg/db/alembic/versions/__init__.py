@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The revisions, the oldest first in `down_revision`."""

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema: where a database stands, and how it is brought to our head.
+
+A database of the deployed service stands at one of our own revisions, so
+that adopting it is an ordinary upgrade.  One upgrade works at a time: on
+PostgreSQL and SQLite the whole of it is one transaction that holds a lock;
+MariaDB commits each DDL statement by itself, so there a named lock of the
+session is held and each step looks before it adds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+
+import alembic.command
+import alembic.config
+import alembic.script
+import alembic.util
+import sqlalchemy as sa
+from oslo_db import exception as db_exception
+from oslo_utils import uuidutils
+
+from cyborg.db import engine
+from cyborg.db import models
+
+LOG = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent / "alembic"
+ADOPTED = ("6c77bd6afea5", "b47c8f2d1e3a")
+"""Revisions at which databases of the deployed service stand."""
+
+LOCK_SECONDS = 600
+_LOCK_KEY = 0x6379626F7267
+
+
+class MigrationError(Exception):
+    """Why the schema was left as it is, in one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Where a database is, and whether an upgrade can lead it on."""
+
+    revision: str | None
+    head: str
+    fault: str = ""
+    """Why no upgrade is possible; empty where one is, or is not needed."""
+
+    @property
+    def current(self) -> bool:
+        return self.revision == self.head
+
+
+def _config() -> alembic.config.Config:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(HERE).replace("%", "%%"))
+    config.set_main_option("file_template", "%%(slug)s_%%(rev)s")
+    return config
+
+
+def _scripts() -> alembic.script.ScriptDirectory:
+    return alembic.script.ScriptDirectory.from_config(_config())
+
+
+def head() -> str:
+    """The newest revision."""
+    return str(_scripts().get_current_head())
+
+
+def _standing(connection: sa.Connection) -> Standing:
+    scripts = _scripts()
+    newest = str(scripts.get_current_head())
+    inspector = sa.inspect(connection)
+    if not inspector.has_table("alembic_version"):
+        ours = set(models.Base.metadata.tables) & set(
+            inspector.get_table_names()
+        )
+        fault = ""
+        if ours:
+            fault = (
+                f"The database has tables ({', '.join(sorted(ours))}) but no "
+                "revision; cyborg-dbsync stamp --revision R says which it is."
+            )
+        return Standing(None, newest, fault)
+    found = connection.scalars(
+        sa.text("SELECT version_num FROM alembic_version ORDER BY 1")
+    ).all()
+    known = {script.revision for script in scripts.walk_revisions()}
+    strange = [revision for revision in found if revision not in known]
+    if strange or len(found) > 1:
+        return Standing(
+            ", ".join(found),
+            newest,
+            f"The database stands at revision {', '.join(found)}, which this "
+            "release does not know; it upgrades databases at "
+            f"{', '.join(ADOPTED)} and its own revisions.",
+        )
+    return Standing(found[0] if found else None, newest)
+
+
+def standing(database: engine.Database) -> Standing:
+    """Where the database is.  Changes nothing."""
+    with database.engine.connect() as connection:
+        return _standing(connection)
+
+
+@contextlib.contextmanager
+def _alone(database: engine.Database) -> Iterator[sa.Connection]:
+    """A transaction in which nobody else changes the schema."""
+    with database.connection() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(
+                sa.text("SELECT pg_advisory_xact_lock(:key)"),
+                {"key": _LOCK_KEY},
+            )
+        if connection.dialect.name not in ("mysql", "mariadb"):
+            yield connection
+            return
+        with _named_lock(connection):
+            yield connection
+
+
+@contextlib.contextmanager
+def _named_lock(connection: sa.Connection) -> Iterator[None]:
+    database = str(connection.engine.url.database)
+    name = hashlib.sha256(f"cyborg-dbsync {database}".encode()).hexdigest()
+    values = {"name": name[:48], "seconds": LOCK_SECONDS}
+    try:
+        taken = connection.scalar(
+            sa.text("SELECT GET_LOCK(:name, :seconds)"), values
+        )
+    except db_exception.DBError:
+        LOG.warning("The database has no GET_LOCK; upgrading without a lock.")
+        yield
+        return
+    if taken != 1:
+        raise MigrationError("Another cyborg-dbsync is at work; try later.")
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            connection.execute(sa.text("SELECT RELEASE_LOCK(:name)"), values)
+
+
+def _run(
+    connection: sa.Connection,
+    database: engine.Database,
+    command: Callable[[alembic.config.Config], object],
+) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    config.attributes["mysql_engine"] = database.mysql_engine
+    try:
+        command(config)
+    except alembic.util.CommandError as error:
+        raise MigrationError(str(error)) from error
+
+
+def upgrade(database: engine.Database, revision: str | None = None) -> None:
+    """Bring the schema to `revision` (the newest); every row is kept.
+
+    Raises MigrationError, before anything changed, where the database
+    stands at a revision that we do not know.
+    """
+    with _alone(database) as connection:
+        now = _standing(connection)
+        if now.fault:
+            raise MigrationError(now.fault)
+        _run(
+            connection,
+            database,
+            lambda config: alembic.command.upgrade(config, revision or "head"),
+        )
+
+
+def stamp(database: engine.Database, revision: str | None = None) -> None:
+    """Say that the database stands at `revision`, whatever it holds."""
+    with _alone(database) as connection:
+        _run(
+            connection,
+            database,
+            lambda config: alembic.command.stamp(
+                config, revision or "head", purge=True
+            ),
+        )
+
+
+def create_schema(database: engine.Database) -> None:
+    """Make the newest schema in an empty database."""
+    with _alone(database) as connection:
+        if sa.inspect(connection).has_table("alembic_version") or (
+            _standing(connection).fault
+        ):
+            raise MigrationError(
+                "The database has a schema already; use cyborg-dbsync upgrade."
+            )
+        _run(
+            connection,
+            database,
+            lambda config: alembic.command.upgrade(config, "head"),
+        )
+
+
+def write_revision(
+    database: engine.Database, message: str, autogenerate: bool
+) -> None:
+    """Write a new migration into the source tree (for developers)."""
+    with _alone(database) as connection:
+        _run(
+            connection,
+            database,
+            lambda config: alembic.command.revision(
+                config, message, autogenerate=autogenerate
+            ),
+        )
+
+
+@engine.retried
+def projectless(database: engine.Database) -> int:
+    """How many accelerator requests have no project."""
+    request = models.AcceleratorRequest
+    with database.reader() as session:
+        return session.scalars(
+            sa.select(sa.func.count(request.id)).where(
+                request.project_id.is_(None)
+            )
+        ).one()
+
+
+@engine.retried
+def instances_without_project(database: engine.Database) -> list[str]:
+    """Instances that hold requests without a project."""
+    request = models.AcceleratorRequest
+    with database.reader() as session:
+        found = session.scalars(
+            sa.select(request.instance_uuid)
+            .where(
+                request.project_id.is_(None),
+                request.instance_uuid.is_not(None),
+            )
+            .distinct()
+            .order_by(request.instance_uuid)
+        ).all()
+    return [uuid for uuid in found if uuid and uuidutils.is_uuid_like(uuid)]
+
+
+@engine.retried
+def set_project(
+    database: engine.Database,
+    instance_uuid: str,
+    project_id: str,
+    limit: int | None,
+) -> int:
+    """Give an instance's projectless requests their project.
+
+    At most `limit` of them; returns how many.
+    """
+    request = models.AcceleratorRequest
+    wanted = (
+        sa.select(request.id)
+        .where(
+            request.instance_uuid == instance_uuid,
+            request.project_id.is_(None),
+        )
+        .order_by(request.id)
+        .limit(limit)
+    )
+    with database.writer() as session:
+        chosen = session.scalars(wanted).all()
+        session.execute(
+            sa.update(request)
+            .where(request.id.in_(chosen), request.project_id.is_(None))
+            .values(project_id=project_id)
+            .execution_options(synchronize_session=False)
+        )
+    return len(chosen)
+
+
+def fill_projects(
+    database: engine.Database,
+    project_of: Callable[[str], str | None],
+    max_count: int | None = None,
+) -> tuple[int, bool]:
+    """Fill NULL projects from Nova's instances.
+
+    `project_of` gives an instance's project, None where Nova has no such
+    instance (its requests stay as they are).  Returns how many requests
+    were filled and whether there are more to do.
+    """
+    filled = 0
+    for instance in instances_without_project(database):
+        left = None if max_count is None else max_count - filled
+        if left is not None and left <= 0:
+            return filled, True
+        project = project_of(instance)
+        if project:
+            done = set_project(database, instance, project, left)
+            filled += done
+            if left is not None and done == left:
+                return filled, bool(instances_without_project(database))
+    return filled, False

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions, retries and failures of the database."""
+
+from __future__ import annotations
+
+import threading
+from concurrent import futures
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from oslo_db import exception as db_exception
+
+from cyborg import exception
+from cyborg.db import arqs
+from cyborg.db import devices
+from cyborg.db import engine
+from cyborg.db import models
+from cyborg.db import profiles
+from tests import databases
+from tests import rows
+
+
+def test_a_transaction_that_fails_leaves_nothing(
+    database: engine.Database,
+) -> None:
+    def fail() -> None:
+        with database.writer() as session:
+            session.add(rows.device())
+            session.flush()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert devices.list_devices(database) == []
+
+
+def test_a_writer_sees_what_was_committed_after_its_first_read(
+    database: engine.Database,
+) -> None:
+    if database.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    card = rows.device()
+    rows.add(database, card)
+    seen = sa.select(models.Device.model)
+    with database.writer() as session:
+        assert session.scalars(seen).one() == "card"
+        with database.writer() as other:
+            other.execute(sa.update(models.Device).values(model="new"))
+        assert session.scalars(seen).one() == "new"
+
+
+def test_one_of_many_conditional_updates_wins(
+    database: engine.Database,
+) -> None:
+    rows.add(database, rows.device())
+
+    @engine.retried
+    def take(_: int) -> int:
+        with database.writer() as session:
+            taken = session.execute(
+                sa.update(models.Device)
+                .where(models.Device.status == "enabled")
+                .values(status="maintaining")
+            )
+            return int(taken.rowcount)
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(take, range(32))) == 1
+
+
+def test_readers_and_writers_of_many_threads_get_along(
+    database: engine.Database,
+) -> None:
+    def work(number: int) -> int:
+        profiles.create(database, f"p{number}", [{"resources:PGPU": "1"}])
+        return len(profiles.list_all(database))
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(work, range(40))) == 40
+
+
+def test_foreign_keys_hold(database: engine.Database) -> None:
+    with pytest.raises(db_exception.DBReferenceError):
+        rows.add(
+            database,
+            models.AcceleratorRequest(device_profile_id=999, state="Initial"),
+        )
+
+
+def test_one_connection_is_enough_for_everything(
+    kind: str, shared_database: engine.Database, database: engine.Database
+) -> None:
+    url = shared_database.engine.url.render_as_string(hide_password=False)
+    with databases.opened(
+        url, max_pool_size=1, max_overflow=0, pool_timeout=1
+    ) as narrow:
+        card = rows.device()
+        rows.add(narrow, card)
+        unit = rows.deployable(card)
+        rows.add(narrow, unit)
+        made = devices.create_attribute(narrow, unit.id, "trait0", "CUSTOM_A")
+        devices.delete_attribute(narrow, made.uuid)
+        devices.set_device_status(narrow, card.uuid, "maintaining")
+        profiles.create(narrow, "gpu", [{"resources:PGPU": "1"}])
+        profiles.delete(narrow, ["gpu"])
+        assert len(devices.list_deployables(narrow)) == 1
+        assert arqs.list_arqs(narrow) == []
+
+
+def test_a_deadlock_is_tried_again_as_a_whole() -> None:
+    calls = []
+
+    @engine.retried
+    def work() -> str:
+        calls.append(1)
+        if len(calls) < 3:
+            raise db_exception.DBDeadlock
+        return "done"
+
+    assert work() == "done"
+    assert len(calls) == 3
+
+
+def test_a_real_deadlock_ends_well_for_both(
+    database: engine.Database,
+) -> None:
+    if database.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    cards = [rows.device(), rows.device()]
+    rows.add(database, *cards)
+    meeting = threading.Barrier(2, timeout=10)
+    tries = []
+
+    @engine.retried
+    def work(order: tuple[int, int]) -> None:
+        tries.append(order)
+        with database.writer() as session:
+            for place, number in enumerate(order):
+                session.execute(
+                    sa.update(models.Device)
+                    .where(models.Device.id == cards[number].id)
+                    .values(model=f"{order}")
+                )
+                if place == 0 and len(tries) <= 2:
+                    meeting.wait()
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, [(0, 1), (1, 0)]))
+    assert len(tries) > 2
+    models_now = {one.model for one in devices.list_devices(database)}
+    assert len(models_now) == 1
+
+
+def test_a_lost_connection_is_replaced(
+    kind: str, database: engine.Database
+) -> None:
+    if kind == "sqlite":
+        pytest.skip("SQLite has no connection to lose")
+    with database.engine.connect() as connection:
+        number = connection.scalar(
+            sa.text(
+                "SELECT CONNECTION_ID()"
+                if kind == "mariadb"
+                else "SELECT pg_backend_pid()"
+            )
+        )
+    kill = (
+        f"KILL {number}"
+        if kind == "mariadb"
+        else f"SELECT pg_terminate_backend({number})"
+    )
+    url = database.engine.url.render_as_string(hide_password=False)
+    with databases.opened(url) as other, other.connection() as connection:
+        connection.exec_driver_sql(kill)
+    assert devices.list_devices(database) == []
+
+
+@pytest.mark.parametrize(
+    ("kind_of_url", "url"),
+    [
+        ("mariadb", "mysql+pymysql://root@127.0.0.1:1/cyborg"),
+        ("postgresql", "postgresql+psycopg2://postgres@127.0.0.1:1/cyborg"),
+        ("sqlite", "sqlite:////nowhere/at/all.sqlite"),
+    ],
+)
+def test_a_database_that_is_down_is_unavailable(
+    kind_of_url: str, url: str
+) -> None:
+    with (
+        databases.opened(url) as database,
+        pytest.raises(exception.Unavailable),
+    ):
+        devices.list_devices(database)
+
+
+def test_a_database_without_our_tables_is_unavailable(
+    kind: str, tmp_path: Path
+) -> None:
+    with (
+        databases.empty(kind, tmp_path) as url,
+        databases.opened(url) as database,
+        pytest.raises(exception.Unavailable, match="cyborg-dbsync"),
+    ):
+        devices.list_devices(database)
