@@ -41,7 +41,12 @@ LOG = logging.getLogger(__name__)
 PROJECT = "cyborg"
 FILES_VARIABLE = "OS_CYBORG_CONFIG_FILES"
 
-QUIET = ("oslo_service.backend=WARN", "amqp=ERROR", "kombu=WARN")
+QUIET = (
+    "oslo_service.backend=WARN",
+    "amqp=ERROR",
+    "keystoneauth=ERROR",
+    "kombu=WARN",
+)
 """Libraries whose lines tell an operator nothing."""
 
 STOP_SECONDS = 8.0

@@ -39,8 +39,9 @@ def _gpu() -> list[cfg.Opt]:
         ),
         cfg.BoolOpt(
             "filter_sriov_vfs",
-            default=False,
-            help="Leave the virtual functions of GPUs out of the report.",
+            default=True,
+            help="Never offer the virtual functions of a GPU as whole GPUs "
+            "(resource class PGPU).",
         ),
     ]
 

@@ -21,6 +21,10 @@ from cyborg.rpc import transport as rpc_transport
 TOPIC = "cyborg-conductor"
 VERSION = "1.0"
 
+ANSWER_SECONDS = 60.0
+"""No call of ours waits longer, whatever `rpc_response_timeout` allows: a
+lost reply must neither hang a client of the API nor silence an agent."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
@@ -58,7 +62,13 @@ class ConductorClient:
     def _call(
         self, context: RequestContext, method: str, **arguments: Any
     ) -> Any:
-        return self._caller.call(context, "the conductor", method, arguments)
+        return self._caller.call(
+            context,
+            "the conductor",
+            method,
+            arguments,
+            timeout=min(self._conf.rpc_response_timeout, ANSWER_SECONDS),
+        )
 
     def report_host(
         self, context: RequestContext, report: inventory.HostReport
@@ -233,6 +243,6 @@ class ConductorClient:
             "program_deployable",
             {"deployable_uuid": deployable_uuid, "image_uuid": image_uuid},
             timeout=self._conf.bind_timeout
-            + 2 * self._conf.rpc_response_timeout,
+            + 2 * min(self._conf.rpc_response_timeout, ANSWER_SECONDS),
             call_monitor_timeout=rpc_transport.MONITOR_SECONDS,
         )
