@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cyborg-api's own HTTP server: cheroot, in real threads."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from typing import Any
+
+from cheroot import server as cheroot_server
+from cheroot import wsgi
+from cheroot.ssl import builtin
+from oslo_config import cfg
+from oslo_context import context as oslo_context
+
+from cyborg import service
+from cyborg.api import app as api_app
+from cyborg.api import envelope
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse
+    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import WSGIEnvironment
+
+LOG = logging.getLogger(__name__)
+
+THREADS = 32
+BACKLOG = 128
+CLIENT_SECONDS = 10
+"""How long a client may let the server wait for its next bytes."""
+STOP_SECONDS = 5
+"""How long requests that run may take when the service stops."""
+LINGER_SECONDS = 1
+MAX_HEADER_BYTES = 64 * 1024
+MAX_DISCARDED_BYTES = 16 * 1024 * 1024
+"""How much of a refused body is read, so that the client, which may still
+be sending, gets to read the answer."""
+
+_MESSAGES = {
+    400: "The request is not HTTP as this server knows it.",
+    408: "The request did not come in time.",
+    413: "The headers are too large.",
+    414: "The URI is too long.",
+    503: "The server has too much to do.",
+}
+
+
+class ApiService:
+    """The API on `[api] host_ip` and `port`, until it is stopped."""
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, app: WSGIApplication | None = None
+    ) -> None:
+        self._conf = conf
+        application = api_app.load_app(conf) if app is None else app
+        host = conf.api.host_ip.strip("[]")
+        self._server = _Server(
+            (host, conf.api.port),
+            AccessLog(application),
+            numthreads=THREADS,
+            server_name="cyborg-api",
+            request_queue_size=BACKLOG,
+            timeout=CLIENT_SECONDS,
+            shutdown_timeout=STOP_SECONDS,
+            reuse_port=conf.api.api_workers > 1,
+        )
+        self._server.max_request_header_size = MAX_HEADER_BYTES
+        if conf.api.enable_ssl_api:
+            self._server.ssl_adapter = _tls(conf)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens, once it runs."""
+        host, port = self._server.bind_addr[:2]
+        return str(host), int(port)
+
+    def start(self) -> None:
+        """Listen, and answer from now on.
+
+        Raises service.Mistake where the address cannot be listened on.
+        """
+        try:
+            self._server.prepare()
+        except OSError as error:
+            raise service.Mistake(
+                f"[api] host_ip, port: cannot listen: {error}"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve, name="api", daemon=True
+        )
+        self._thread.start()
+        LOG.info("The API listens on %s port %d.", *self.address)
+
+    def stop(self) -> None:
+        """Take no more requests; finish those that run."""
+        self._server.stop()
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+
+
+def _tls(conf: cfg.ConfigOpts) -> builtin.BuiltinSSLAdapter:
+    """TLS by the files of `[api]`; raises service.Mistake."""
+    for option in ("ssl_cert_file", "ssl_key_file"):
+        if not conf.api[option]:
+            raise service.Mistake(
+                f"[api] {option} is needed with enable_ssl_api"
+            )
+    try:
+        adapter = builtin.BuiltinSSLAdapter(
+            conf.api.ssl_cert_file,
+            conf.api.ssl_key_file,
+            conf.api.ssl_ca_file,
+        )
+    except OSError as error:
+        raise service.Mistake(
+            f"[api] ssl_cert_file, ssl_key_file, ssl_ca_file: {error}"
+        ) from error
+    if conf.api.ssl_ca_file:
+        adapter.context.verify_mode = ssl.CERT_REQUIRED
+    return adapter
+
+
+class AccessLog:
+    """One line for each request: no query, no header, no body."""
+
+    def __init__(self, application: WSGIApplication) -> None:
+        self._application = application
+
+    def __call__(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """Pass the request on and say how it went."""
+        began = time.monotonic()
+        answer: list[str] = []
+        method = environ["REQUEST_METHOD"]
+
+        def start(
+            status: str, headers: list[Any], exc_info: Any = None
+        ) -> Any:
+            answer[:] = status[:3], dict(headers).get("Content-Length", "-")
+            return start_response(status, headers, exc_info)
+
+        result = self._application(environ, start)
+        path = environ.get("REQUEST_URI", "").partition("?")[0]
+        LOG.info(
+            '%s "%s %s" status: %s len: %s time: %.4f %s',
+            environ.get("REMOTE_ADDR", "-"),
+            ascii(method)[1:-1],
+            ascii(path)[1:-1],
+            *answer,
+            time.monotonic() - began,
+            environ.get(envelope.REQUEST_ID, "-"),
+        )
+        return result
+
+
+class _Request(cheroot_server.HTTPRequest):
+    """Errors of the server itself as JSON, and an orderly end of bodies."""
+
+    def simple_response(self, status: str | int, _message: str = "") -> None:
+        """Refuse a request that never reaches the application."""
+        code = int(str(status)[:3])
+        request_id = oslo_context.generate_request_id()
+        body = envelope.error_body(
+            code,
+            "invalid" if code < 500 else "unavailable",
+            _MESSAGES.get(code, envelope.status_line(code)[4:] + "."),
+            request_id,
+        )
+        self.close_connection = True
+        head = [
+            f"{self.server.protocol} {envelope.status_line(code)}",
+            f"Content-Length: {len(body)}",
+            "Content-Type: application/json",
+            f"x-openstack-request-id: {request_id}",
+            "Connection: close",
+            *(["Retry-After: 1"] if code == 503 else []),
+        ]
+        text = "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
+        try:
+            self.conn.wfile.write(text)
+            if code in {413, 414}:
+                self._linger()
+        except OSError:
+            LOG.debug("The client has gone.")
+
+    def _linger(self) -> None:
+        """Let a client that is still sending read why it is refused.
+
+        Closing with something unread would reset the connection.
+        """
+        connection: socket.socket = self.conn.socket
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(LINGER_SECONDS)
+        left = MAX_DISCARDED_BYTES
+        while left > 0 and (part := connection.recv(65536)):
+            left -= len(part)
+
+    def send_headers(self) -> None:
+        """Leave no part of a body to be taken for the next request."""
+        chunked = bool(self.chunked_read)
+        unread = chunked or bool(getattr(self.rfile, "remaining", False))
+        if (unread and not self._discard()) or chunked:
+            self.close_connection = True
+        super().send_headers()
+
+    def _discard(self) -> bool:
+        """Read the rest of the body; whether all of it was read."""
+        left = MAX_DISCARDED_BYTES
+        try:
+            while left > 0:
+                part = self.rfile.read(min(left, 65536))
+                if not part:
+                    return True
+                left -= len(part)
+        except (OSError, ValueError):
+            return False
+        return False
+
+
+class _Connection(cheroot_server.HTTPConnection):
+    RequestHandlerClass = _Request
+
+
+class _Gateway(wsgi.Gateway_10):
+    """Names the server by its address, for links without a Host header."""
+
+    def get_environ(self) -> Any:
+        """The WSGI environment of the request."""
+        inherited: Any = super()
+        return {
+            **inherited.get_environ(),
+            "SERVER_NAME": str(self.req.server.bind_addr[0]),
+        }
+
+
+class _Server(wsgi.Server):
+    ConnectionClass = _Connection
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gateway = _Gateway
+
+    def error_log(
+        self, msg: str = "", level: int = 20, traceback: bool = False
+    ) -> None:
+        """cheroot's own complaints, into our log."""
+        LOG.log(level, "%s", msg, exc_info=traceback)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the application reads of the configuration, once.
+
+Reading an option costs more than answering half a request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keystonemiddleware import opts as keystone_opts
+from oslo_config import cfg
+from oslo_middleware import http_proxy_to_wsgi
+from oslo_middleware import sizelimit
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The options that each request is judged by."""
+
+    noauth: bool
+    service_roles: frozenset[str]
+    public_endpoint: str | None
+    proxied: bool
+    max_body_size: int
+    max_accelerators: int
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Settings:
+        """The settings that `conf` holds; registers what libraries own."""
+        register(conf)
+        endpoint = conf.api.public_endpoint
+        return cls(
+            noauth=conf.auth_strategy == "noauth",
+            service_roles=frozenset(
+                conf.keystone_authtoken.service_token_roles
+            ),
+            public_endpoint=endpoint.rstrip("/") if endpoint else None,
+            proxied=conf.oslo_middleware.enable_proxy_headers_parsing,
+            max_body_size=conf.oslo_middleware.max_request_body_size,
+            max_accelerators=conf.api.max_accelerators_per_request,
+        )
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Make `conf` know the options of the middleware that we read."""
+    for group, options in keystone_opts.list_auth_token_opts():
+        conf.register_opts(options, group=group)
+    conf.register_opts(sizelimit.OPTS, group="oslo_middleware")
+    conf.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices: the cards of all hosts."""
+
+from __future__ import annotations
+
+from cyborg.api import types
+from cyborg.api.endpoint import Call
+from cyborg.api.endpoint import endpoint
+from cyborg.api.microversions import Version
+from cyborg.db import devices
+from cyborg.db import models
+
+VIEW = types.View(
+    "devices",
+    types.Field("uuid", kind="string"),
+    types.Field("type", kind="string"),
+    types.Field("vendor", kind="string"),
+    types.Field("model", kind="string"),
+    types.Field("std_board_info"),
+    types.Field("vendor_board_info"),
+    types.Field("hostname", kind="string"),
+    types.Field("status", kind="string", since=Version(2, 3)),
+)
+
+
+class Devices:
+    """`/v2/devices`"""
+
+    @endpoint(
+        "GET",
+        "/v2/devices",
+        "cyborg:device:get_all",
+        parameters=types.Parameters(columns=frozenset(devices.DEVICES.fields)),
+        view=VIEW,
+        key="devices",
+    )
+    def list_all(self, call: Call) -> list[models.Device]:
+        """All devices, or those that the filters leave."""
+        return devices.list_devices(call.database, call.query.page)
+
+    @endpoint("GET", "/v2/devices/{uuid}", "cyborg:device:get_one", view=VIEW)
+    def show(self, call: Call, uuid: str) -> models.Device:
+        """One device."""
+        return devices.get_device(call.database, uuid)
+
+    @endpoint(
+        "POST",
+        "/v2/devices/{uuid}/enable",
+        "cyborg:device:enable",
+        status=204,
+    )
+    def enable(self, call: Call, uuid: str) -> None:
+        """Let new work land on the device again."""
+        call.conductor.set_device_status(call.context, uuid, "enabled")
+
+    @endpoint(
+        "POST",
+        "/v2/devices/{uuid}/disable",
+        "cyborg:device:disable",
+        status=204,
+    )
+    def disable(self, call: Call, uuid: str) -> None:
+        """Keep new work off the device; what runs on it stays."""
+        call.conductor.set_device_status(call.context, uuid, "maintaining")
