@@ -81,7 +81,7 @@ def _application() -> list[cfg.Opt]:
             "max_accelerators_per_request",
             default=64,
             min=1,
-            help="The most accelerators that one request group of a device "
+            help="The most accelerators that all groups of one device "
             "profile may ask for.",
         ),
     ]

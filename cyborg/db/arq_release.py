@@ -21,6 +21,10 @@ from cyborg.db import models
 Arq = models.AcceleratorRequest
 Handle = models.AttachHandle
 
+BY_INSTANCE = "FORCE INDEX (`extArqs_instance_uuid_idx`)"
+"""For MariaDB and MySQL, which lock what they read: a scan of a small table
+would wait for every other request that is being changed."""
+
 
 def free(session: orm.Session, handles: Collection[int]) -> None:
     """Gives handles back."""
@@ -65,7 +69,11 @@ def lock(
     if uuids is not None:
         query = query.where(Arq.uuid.in_(uuids))
     else:
-        query = query.where(Arq.instance_uuid == instance)
+        query = (
+            query.where(Arq.instance_uuid == instance)
+            .with_hint(Arq, BY_INSTANCE, "mysql")
+            .with_hint(Arq, BY_INSTANCE, "mariadb")
+        )
     if project_scope is not None:
         query = query.where(Arq.project_id == project_scope)
     return [

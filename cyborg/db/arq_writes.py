@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg import arq
+from cyborg.db import arq_release
 from cyborg.db import bulk
 from cyborg.db import models
 
@@ -198,6 +199,8 @@ def others_bound(
             Arq.instance_uuid.in_(instances),
             Arq.state.in_(arq.HOLDING),
         )
+        .with_hint(Arq, arq_release.BY_INSTANCE, "mysql")
+        .with_hint(Arq, arq_release.BY_INSTANCE, "mariadb")
         .with_for_update(read=True)
     )
     return sorted(
