@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a conductor does when nobody waits for it: threads, bounded.
+
+Nothing here knows what is done, and nothing that is done lives only here:
+work that a process loses is found again in the database.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Hashable
+
+from cyborg import exception
+
+LOG = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+"""When a pass that failed runs again, at the latest."""
+
+
+class Pool:
+    """A bounded number of threads for short-lived work."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._name = name
+        self._executor = concurrent.futures.ThreadPoolExecutor(
+            size, thread_name_prefix=name
+        )
+        self._lock = threading.Lock()
+        self._running: set[concurrent.futures.Future[None]] = set()
+        self._queued: set[Hashable] = set()
+        self._closed = False
+
+    def submit(
+        self, work: Callable[[], object], key: Hashable = None
+    ) -> concurrent.futures.Future[None] | None:
+        """Has the work done soon; None where it will be done anyway.
+
+        Of works with the same key only one waits at a time: it will see
+        all that was there before it began.
+        """
+        with self._lock:
+            if self._closed or (key is not None and key in self._queued):
+                return None
+            if key is not None:
+                self._queued.add(key)
+            future = self._executor.submit(self._run, work, key)
+            self._running.add(future)
+        future.add_done_callback(self._forget)
+        return future
+
+    def _forget(self, future: concurrent.futures.Future[None]) -> None:
+        with self._lock:
+            self._running.discard(future)
+
+    def _run(self, work: Callable[[], object], key: Hashable) -> None:
+        if key is not None:
+            with self._lock:
+                self._queued.discard(key)
+        try:
+            work()
+        except exception.Unavailable as error:
+            LOG.warning("%s: put off: %s", self._name, error)
+        except Exception:
+            LOG.exception("%s: failed", self._name)
+
+    def stop(self, seconds: float) -> bool:
+        """Takes nothing new; whether what there was ended in that time."""
+        with self._lock:
+            self._closed = True
+            running = set(self._running)
+        _, left = concurrent.futures.wait(running, seconds)
+        self._executor.shutdown(wait=not left, cancel_futures=True)
+        return not left
+
+
+class Pass:
+    """Work that is done whenever it is due, at least once per interval.
+
+    The work says in how many seconds it is due next, None where it does not
+    know; `wake` brings that forward.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], float | None],
+        interval: float,
+        first: float = 0.0,
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._interval = interval
+        self._due = time.monotonic() + first
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._failing = False
+        self._thread = threading.Thread(target=self._loop, name=name)
+
+    def start(self) -> None:
+        """Has it done when it is due from now on."""
+        self._thread.start()
+
+    def wake(self, delay: float = 0.0) -> None:
+        """Has it done in `delay` seconds, if it is not due before."""
+        with self._changed:
+            self._due = min(self._due, time.monotonic() + delay)
+            self._changed.notify()
+
+    def stop(self, seconds: float) -> None:
+        """Does it no more; waits that long for what runs."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _loop(self) -> None:
+        while self._wait():
+            delay = self._once()
+            if delay is not None:
+                self.wake(delay)
+
+    def _wait(self) -> bool:
+        """Whether it is due now; False once it is stopped."""
+        with self._changed:
+            while not self._stopped:
+                left = self._due - time.monotonic()
+                if left <= 0:
+                    self._due = time.monotonic() + self._interval
+                    return True
+                self._changed.wait(left)
+            return False
+
+    def _once(self) -> float | None:
+        try:
+            delay = self._work()
+        except exception.Unavailable as error:
+            level = logging.DEBUG if self._failing else logging.WARNING
+            LOG.log(level, "%s: put off: %s", self._name, error)
+            self._failing = True
+        except Exception:
+            LOG.exception("%s: failed", self._name)
+            self._failing = True
+        else:
+            if self._failing:
+                LOG.info("%s: works again", self._name)
+            self._failing = False
+            return delay
+        return RETRY_SECONDS

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conductor as a service: its RPC server and its background work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import oslo_messaging
+from oslo_config import cfg
+
+from cyborg.clients import session
+from cyborg.clients.nova import Nova
+from cyborg.clients.placement import Placement
+from cyborg.conductor.manager import ConductorEndpoint
+from cyborg.conductor.programming import Agents
+from cyborg.conductor.sync import Tree
+from cyborg.conductor.work import Compute
+from cyborg.conductor.work import Work
+from cyborg.db.engine import Database
+from cyborg.rpc import conductor as rpc
+from cyborg.rpc import transport as rpc_transport
+from cyborg.rpc.agent import AgentClient
+
+LOG = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two tries to listen, at most."""
+CLOSE_SECONDS = 2.0
+"""How long a stop waits for the broker."""
+
+
+class ConductorService:
+    """One conductor; any number of them share a database and a broker.
+
+    What is not given is made as the configuration says, and closed at the
+    end.  Raises at once where the configuration cannot lead anywhere.
+    """
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        database: Database | None = None,
+        transport: oslo_messaging.RPCTransport | None = None,
+        *,
+        placement: Tree | None = None,
+        nova: Compute | None = None,
+        agents: Agents | None = None,
+    ) -> None:
+        self._conf = conf
+        self._own_database = database is None
+        self._database = database or Database(conf)
+        self._own_transport = transport is None
+        self._transport = transport or rpc_transport.get_transport(conf)
+        if placement is None and conf.placement.enabled:
+            placement = Placement(session.adapter(conf, "placement"))
+        if nova is None and conf.nova.enabled:
+            nova = Nova(session.adapter(conf, "nova"))
+        self.work = Work(
+            conf,
+            self._database,
+            agents or AgentClient(self._transport, conf),
+            placement,
+            nova,
+        )
+        self.endpoint = ConductorEndpoint(conf, self._database, self.work)
+        self._server: oslo_messaging.MessageHandlingServer | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._listen, name="conductor-listen", daemon=True
+        )
+
+    def start(self) -> None:
+        """Listens and works; does not wait for broker or database."""
+        self.work.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Takes nothing new, lets what runs end, for a bounded time."""
+        self._stopped.set()
+        closing = threading.Thread(
+            target=self._close_server, name="conductor-close", daemon=True
+        )
+        closing.start()
+        closing.join(CLOSE_SECONDS)
+        self.work.stop()
+        if self._own_transport:
+            self._transport.cleanup()
+        if self._own_database:
+            self._database.dispose()
+
+    def _listen(self) -> None:
+        pause = 1.0
+        while not (self._stopped.is_set() or self._listens()):
+            self._stopped.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _listens(self) -> bool:
+        """Starts the RPC server; blocks while there is no broker."""
+        try:
+            server = rpc_transport.get_server(
+                self._transport,
+                oslo_messaging.Target(topic=rpc.TOPIC, server=self._conf.host),
+                [self.endpoint],
+            )
+            server.start()
+        except Exception:
+            LOG.exception("The conductor cannot listen; it tries again")
+            return False
+        self._server = server
+        return True
+
+    def _close_server(self) -> None:
+        """Gives the broker up; may block where it is gone."""
+        self._thread.join(CLOSE_SECONDS)
+        if self._server is not None:
+            self._server.stop()
+            self._server.wait()

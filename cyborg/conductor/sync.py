@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement follows the rows.
+
+A change of a host's rows raises its revision; here the tree that the rows
+want is made, and the revision noted as synced.  An attempt that fails, or a
+conductor that dies, leaves the host owed: the next pass makes it good.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Protocol
+
+from cyborg import exception
+from cyborg.clients.placement import ProvidersRefused
+from cyborg.clients.placement import WantedProvider
+from cyborg.conductor import background
+from cyborg.conductor import providers
+from cyborg.db import bulk
+from cyborg.db import engine
+from cyborg.db import hosts
+from cyborg.db import models
+
+LOG = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+"""How often a host whose rows keep changing is synced in one go."""
+BATCH = 64
+MAX_BACKOFF = 15.0
+"""Seconds until a host that Placement refused is tried again, at most."""
+
+
+class Tree(Protocol):
+    """What we need of Placement's client."""
+
+    def reconcile(
+        self, root_uuid: str, wanted: Sequence[WantedProvider]
+    ) -> None:
+        """Makes all our providers below the root so."""
+
+    def refresh_inventories(
+        self, root_uuid: str, wanted: Sequence[WantedProvider]
+    ) -> None:
+        """Makes the inventories of these providers so."""
+
+
+class Synchronizer:
+    """Brings hosts to Placement; `placement` None: there is no Placement."""
+
+    def __init__(
+        self,
+        database: engine.Database,
+        placement: Tree | None,
+        interval: float,
+        pool: background.Pool,
+        wake: Callable[[float], None],
+    ) -> None:
+        self._database = database
+        self._placement = placement
+        self._interval = interval
+        self._backoff = min(interval, MAX_BACKOFF)
+        self._pool = pool
+        self._wake = wake
+        self._locks: dict[int, threading.Lock] = {}
+        self._locks_lock = threading.Lock()
+
+    def soon(self, host_id: int, device_uuid: str | None = None) -> None:
+        """Has the host synced, now that its rows have changed.
+
+        `device_uuid`: only this device's inventories have.
+        """
+        if self._placement is not None:
+            self._pool.submit(
+                lambda: self.sync(host_id, device_uuid),
+                ("sync", host_id, device_uuid),
+            )
+
+    def look_soon(self) -> None:
+        """Has every host looked at that is owed now."""
+        self._wake(0.0)
+
+    def sync(self, host_id: int, device_uuid: str | None = None) -> None:
+        """Brings what is owed of a host to Placement."""
+        with self._lock_of(host_id):
+            host = _read(self._database, host_id)
+            if host is not None and host.revision != host.synced_revision:
+                self._bring_all(host, device_uuid)
+
+    def _bring_all(
+        self, host: hosts.HostOffers, device_uuid: str | None
+    ) -> None:
+        """Brings a host to Placement, again while its rows change.
+
+        Another conductor may have brought newer rows before we brought
+        ours: then ours are brought anew, though nothing is owed any more.
+        """
+        for _ in range(ATTEMPTS):
+            if self._bring(host, device_uuid):
+                return
+            found = _read(self._database, host.id)
+            if found is None:
+                return
+            host = found
+            device_uuid = None
+        LOG.debug("Host %s keeps changing; its sync is owed", host.name)
+
+    def _lock_of(self, host_id: int) -> threading.Lock:
+        """Held from reading a host's rows until Placement has them, so that
+        of two threads the later one brings the newer rows."""
+        with self._locks_lock:
+            return self._locks.setdefault(host_id, threading.Lock())
+
+    def pass_due(self) -> float | None:
+        """Looks at the hosts that are due; seconds until the next pass."""
+        if self._placement is None:
+            return None
+        due = _due(self._database)
+        failures: list[int] = []
+        futures = [
+            self._pool.submit(functools.partial(self._audit, key, failures))
+            for key in due
+        ]
+        concurrent.futures.wait(
+            [future for future in futures if future is not None]
+        )
+        if failures:
+            return self._backoff
+        return 0.0 if len(due) == BATCH else None
+
+    def _audit(self, host_id: int, failures: list[int]) -> None:
+        """Looks at one host, unless Placement fails in this pass already."""
+        if len(failures) >= 3:
+            return
+        with self._lock_of(host_id):
+            host = _take(
+                self._database, host_id, self._interval, self._backoff
+            )
+            if host is None:
+                return
+            try:
+                self._bring_all(host, None)
+            except ProvidersRefused as error:
+                LOG.warning("Host %s: %s", host.name, error)
+            except exception.PlacementUnavailable:
+                failures.append(host_id)
+
+    def _bring(self, host: hosts.HostOffers, device_uuid: str | None) -> bool:
+        """Whether Placement now has all of the host's rows."""
+        if self._placement is None or host.provider_uuid is None:
+            return True
+        alone = (
+            device_uuid is not None
+            and host.synced_revision == host.revision - 1
+        )
+        try:
+            if alone:
+                self._placement.refresh_inventories(
+                    host.provider_uuid,
+                    providers.wanted(
+                        offer
+                        for offer in host.offers
+                        if offer.device_uuid == device_uuid
+                    ),
+                )
+            else:
+                self._placement.reconcile(
+                    host.provider_uuid, providers.wanted(host.offers)
+                )
+        except exception.NotFound:
+            self._forget_root(host)
+            return True
+        except exception.PlacementUnavailable:
+            _postpone(self._database, host.id, self._backoff)
+            self._wake(self._backoff)
+            raise
+        return _note(self._database, host, alone, self._interval)
+
+    def _forget_root(self, host: hosts.HostOffers) -> None:
+        LOG.warning(
+            "Host %s: its resource provider %s is not in Placement any more;"
+            " its agent will look for it",
+            host.name,
+            host.provider_uuid,
+        )
+        _forget_root(self._database, host)
+
+
+@engine.retried
+def _read(database: engine.Database, host_id: int) -> hosts.HostOffers | None:
+    with database.reader() as session:
+        return hosts.offers(session, host_id)
+
+
+@engine.retried
+def _due(database: engine.Database) -> list[int]:
+    with database.reader() as session:
+        return hosts.due(session, models.now(), BATCH)
+
+
+@engine.retried
+def _take(
+    database: engine.Database, host_id: int, interval: float, backoff: float
+) -> hosts.HostOffers | None:
+    """The host, where it is due and no other conductor has taken it."""
+    with database.writer() as session:
+        if not hosts.take(
+            session,
+            host_id,
+            models.now(),
+            next_at=bulk.after(interval),
+            owed_at=bulk.after(backoff),
+        ):
+            return None
+        return hosts.offers(session, host_id)
+
+
+@engine.retried
+def _postpone(database: engine.Database, host_id: int, backoff: float) -> None:
+    with database.writer() as session:
+        hosts.postpone(session, host_id, bulk.after(backoff))
+
+
+@engine.retried
+def _forget_root(database: engine.Database, host: hosts.HostOffers) -> None:
+    with database.writer() as session:
+        hosts.forget_root(session, host.id, host.provider_uuid or "")
+
+
+@engine.retried
+def _note(
+    database: engine.Database,
+    host: hosts.HostOffers,
+    alone: bool,
+    interval: float,
+) -> bool:
+    """Whether nothing changed since the host was read; notes it then."""
+    cleared = {
+        offer.id: offer.retired_traits
+        for offer in host.offers
+        if offer.retired_traits is not None
+    }
+    if host.revision == host.synced_revision and not cleared:
+        return True
+    with database.writer() as session:
+        if cleared and not alone:
+            hosts.retired(session, cleared)
+        return hosts.synced(
+            session,
+            host.id,
+            host.revision,
+            bulk.after(interval),
+            only_owed=alone,
+        )

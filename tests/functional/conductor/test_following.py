@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement and Nova follow the rows, whatever fails in between."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from cyborg.clients.nova import Nova
+from cyborg.clients.placement import Placement
+from cyborg.conductor import events
+from cyborg.conductor.work import Work
+from cyborg.db import engine
+from cyborg.db import models
+from tests.functional.conductor import world as worlds
+from tests.functional.conductor.test_reports import changed
+from tests.functional.conductor.world import CONTEXT
+from tests.functional.conductor.world import World
+from tests.functional.conductor.world import device
+from tests.functional.conductor.world import provider_of
+from tests.nova_stand_in import NovaStandIn
+from tests.nova_stand_in import nova_stand_in
+from tests.placement import Answer
+from tests.placement import PlacementService
+
+__all__ = ["nova_stand_in"]
+
+Host = models.Host
+
+
+@pytest.fixture
+def root(placement: PlacementService) -> str:
+    return placement.create_provider("compute-1.example.org")
+
+
+@pytest.fixture
+def synced(
+    database: engine.Database, placement: PlacementService
+) -> Iterator[World]:
+    """A conductor with the real Placement."""
+    made = worlds.make(
+        database,
+        Placement(placement.adapter()),
+        started=True,
+        periodic_interval=1,
+        conductor__reconcile_interval=1,
+    )
+    yield made
+    made.close()
+
+
+def owed(world: World) -> bool:
+    return any(row.revision != row.synced_revision for row in world.all(Host))
+
+
+def settle(world: World) -> None:
+    worlds.wait_until(lambda: not owed(world))
+
+
+def test_a_report_reaches_placement(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    synced.report(device(), device(bus=0x20), provider_uuid=root)
+    settle(synced)
+    assert set(placement.providers(root)) == {
+        "compute-1.example.org",
+        "compute-1_0000:0c:00.0",
+        "compute-1_0000:20:00.0",
+    }
+    inventory = placement.inventories(provider_of())["FPGA"]
+    assert (inventory["total"], inventory["reserved"]) == (16, 0)
+    assert placement.traits(provider_of()) == {
+        "CUSTOM_FAKE_DEVICE",
+        "OWNER_CYBORG",
+    }
+
+
+def test_changes_follow_and_others_traits_stay(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    synced.report(device(), device(bus=0x20), provider_uuid=root)
+    settle(synced)
+    placement.set_traits(
+        provider_of(), {"CUSTOM_FAKE_DEVICE", "OWNER_CYBORG", "CUSTOM_OPS"}
+    )
+    synced.report(
+        changed(
+            device(),
+            attributes=(("trait0", "CUSTOM_NEW"), ("rc", "CUSTOM_BOARD")),
+        ),
+        provider_uuid=root,
+    )
+    settle(synced)
+    assert placement.traits(provider_of()) == {
+        "CUSTOM_NEW",
+        "OWNER_CYBORG",
+        "CUSTOM_OPS",
+    }
+    assert list(placement.inventories(provider_of())) == ["CUSTOM_BOARD"]
+    assert "compute-1_0000:20:00.0" not in placement.providers(root)
+    assert synced.all(models.Deployable)[0].retired_traits is None
+
+
+def test_disabling_reserves_every_deployable_of_the_device(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    synced.report(device(), provider_uuid=root)
+    settle(synced)
+    row = synced.all(models.Device)[0]
+    for status, reserved in (("maintaining", 16), ("enabled", 0)) * 2:
+        synced.endpoint.set_device_status(CONTEXT, row.uuid, status)
+        settle(synced)
+        inventory = placement.inventories(provider_of())["FPGA"]
+        assert inventory["reserved"] == reserved
+        assert inventory["max_unit"] == inventory["total"] == 16
+
+
+def test_a_faulty_and_a_lost_card_are_withheld(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    synced.report(device(fault="hot"), provider_uuid=root)
+    settle(synced)
+    assert placement.inventories(provider_of())["FPGA"]["reserved"] == 16
+    synced.report(device(), provider_uuid=root)
+    settle(synced)
+    assert placement.inventories(provider_of())["FPGA"]["reserved"] == 0
+    consumer = placement.allocate(provider_of(), {"FPGA": 1})
+    arqs = synced.arqs(1)
+    synced.bind(arqs)
+    synced.report(provider_uuid=root)
+    settle(synced)
+    assert placement.inventories(provider_of())["FPGA"]["reserved"] == 16
+    placement.release(consumer)
+    synced.delete(*arqs)
+    worlds.wait_until(
+        lambda: set(placement.providers(root)) == {"compute-1.example.org"}
+    )
+
+
+def test_nothing_is_scheduled_on_a_card_that_is_programmed(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    synced.report(device(), provider_uuid=root)
+    settle(synced)
+    seen: list[int] = []
+
+    def program(order: worlds.ProgramOrder) -> worlds.ProgramResult:
+        settle(synced)
+        seen.append(placement.inventories(provider_of())["FPGA"]["reserved"])
+        return worlds.ProgramResult(order.image_uuid)
+
+    synced.hosts.answer = program
+    synced.endpoint.program_deployable(
+        CONTEXT, synced.all(models.Deployable)[0].uuid, str(uuid.uuid4())
+    )
+    settle(synced)
+    assert seen == [16]
+    assert placement.inventories(provider_of())["FPGA"]["reserved"] == 0
+
+
+def test_what_placement_missed_is_made_good_when_it_is_back(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    placement.hook = lambda method, path, body: Answer(503)
+    synced.report(device(), provider_uuid=root)
+    worlds.wait_until(lambda: len(placement.calls) > 1)
+    assert owed(synced)
+    placement.hook = None
+    settle(synced)
+    assert "compute-1_0000:0c:00.0" in placement.providers(root)
+
+
+def test_what_somebody_broke_in_placement_heals_by_itself(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    synced.report(device(), provider_uuid=root)
+    settle(synced)
+    placement.set_inventories(provider_of(), {})
+    worlds.wait_until(lambda: "FPGA" in placement.inventories(provider_of()))
+
+
+def test_a_root_provider_that_is_gone_is_looked_for_again(
+    synced: World, placement: PlacementService
+) -> None:
+    report = worlds.report(device(), provider_uuid=str(uuid.uuid4()))
+    synced.report(device(), provider_uuid=report.provider_uuid)
+    worlds.wait_until(lambda: synced.all(Host)[0].provider_uuid is None)
+    assert not synced.endpoint.heartbeat(CONTEXT, "compute-1", report.digest())
+
+
+def test_a_sync_that_a_dead_conductor_owes_is_done_by_another(
+    synced: World,
+    placement: PlacementService,
+    root: str,
+    database: engine.Database,
+) -> None:
+    dead = worlds.make(database, periodic_interval=1)
+    dead.report(device(), provider_uuid=root)  # it has no Placement
+    assert synced.all(Host)[0].synced_revision == 0
+    settle(synced)
+    assert "compute-1_0000:0c:00.0" in placement.providers(root)
+    dead.close()
+
+
+def test_hosts_that_placement_refuses_do_not_hold_the_others_back(
+    placement: PlacementService, database: engine.Database
+) -> None:
+    elsewhere = placement.create_provider("elsewhere")
+    often = {"periodic_interval": 1, "conductor__reconcile_interval": 1}
+    dead = worlds.make(database, **often)
+    for host in ("bad-1", "bad-2", "bad-3", "bad-4", "good"):
+        root = placement.create_provider(f"{host}.example.org")
+        if host != "good":
+            placement.create_provider(
+                f"of-{host}", elsewhere, provider_of(host=host)
+            )
+        dead.report(
+            device(host=host),
+            host=host,
+            provider_name=f"{host}.example.org",
+            provider_uuid=root,
+        )
+    dead.close()
+    alive = worlds.make(
+        database,
+        Placement(placement.adapter()),
+        started=True,
+        thread_pool_size=1,
+        **often,
+    )
+    worlds.wait_until(lambda: "good_0000:0c:00.0" in placement.providers(root))
+    alive.close()
+
+
+def test_an_operators_trait_reaches_placement_and_leaves_it(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    synced.report(device(), provider_uuid=root)
+    settle(synced)
+    row = synced.all(models.Deployable)[0]
+    made = synced.endpoint.create_attribute(
+        CONTEXT, row.id, "trait9", "CUSTOM_MINE"
+    )
+    settle(synced)
+    assert "CUSTOM_MINE" in placement.traits(provider_of())
+    synced.endpoint.delete_attribute(CONTEXT, made)
+    settle(synced)
+    assert "CUSTOM_MINE" not in placement.traits(provider_of())
+
+
+# -- Nova
+
+
+@pytest.fixture
+def telling(
+    database: engine.Database,
+    nova_stand_in: NovaStandIn,
+    adapter_for: Callable[..., Any],
+) -> Iterator[World]:
+    """A conductor with a Nova that answers over HTTP."""
+    made = worlds.make(database)
+    made.work.stop()
+    work = Work(
+        worlds.configuration(periodic_interval=1),
+        database,
+        made.hosts,
+        None,
+        Nova(adapter_for("nova", nova_stand_in.url)),
+    )
+    made.work = made.endpoint._work = work
+    work.start()
+    made.report(device())
+    yield made
+    made.close()
+
+
+def untold(world: World) -> list[str]:
+    return [
+        row.uuid
+        for row in world.all(worlds.Arq)
+        if row.event_due_at is not None
+    ]
+
+
+def test_nova_refusing_an_event_changes_no_bind(
+    telling: World, nova_stand_in: NovaStandIn
+) -> None:
+    good, bad = telling.arqs(1), telling.arqs(1)
+    early = str(uuid.uuid4())
+    nova_stand_in.codes[early] = 422
+    telling.bind(bad, instance=early)
+    telling.bind(good)
+    assert nova_stand_in.wait_for_events(1)[0]["tag"] == good[0]
+    worlds.wait_until(lambda: untold(telling) == [])
+    assert telling.states([*good, *bad]) == ["Bound"] * 2
+
+
+@pytest.mark.parametrize("failure", [500, 503])
+def test_an_event_that_nova_could_not_take_is_sent_again(
+    telling: World, nova_stand_in: NovaStandIn, failure: int
+) -> None:
+    nova_stand_in.failure = failure
+    arqs = telling.arqs(2)
+    telling.bind(arqs)
+    worlds.wait_until(lambda: len(nova_stand_in.requests) > 0)
+    assert telling.states(arqs) == ["Bound"] * 2
+    nova_stand_in.failure = None
+    events = nova_stand_in.wait_for_events(2)
+    assert {event["tag"] for event in events} == set(arqs)
+    worlds.wait_until(lambda: untold(telling) == [])
+
+
+def test_an_event_is_given_up_after_enough_attempts(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.nova.failing = True
+    world.report(device())
+    arqs = world.arqs(1)
+    world.bind(arqs)
+    worlds.wait_until(lambda: world.arq(arqs[0]).event_attempts == 1)
+    for attempt in range(2, events.MAX_ATTEMPTS + 1):
+        world.execute(
+            sa.update(worlds.Arq).values(
+                event_due_at=models.now() - dt.timedelta(seconds=1)
+            )
+        )
+        world.work.notifier.send_due()
+        if attempt < events.MAX_ATTEMPTS:
+            row = world.arq(arqs[0])
+            assert row.event_attempts == attempt
+            assert row.event_due_at is not None
+            assert row.event_due_at > models.now()
+    assert untold(world) == []
+    assert world.states(arqs) == ["Bound"]
+    assert arqs[0] in caplog.text
+
+
+def test_a_request_without_a_project_gets_that_of_its_instance(
+    world: World,
+) -> None:
+    world.report(device())
+    arqs = [world.arqs(1)[0] for _ in range(3)]
+    instances = [world.bind([one]) for one in arqs]
+    world.execute(sa.update(worlds.Arq).values(project_id=None))
+    world.nova.projects = {instances[0]: "a", instances[2]: "c"}
+    world.work._sweep()
+    assert [world.arq(one).project_id for one in arqs] == ["a", None, "c"]
+
+
+def test_two_conductors_do_not_both_send_what_is_due(
+    world: World, database: engine.Database
+) -> None:
+    world.nova.failing = True
+    world.report(device())
+    arqs = world.arqs(4)
+    world.bind(arqs)
+    worlds.wait_until(lambda: world.arq(arqs[3]).event_attempts == 1)
+    world.execute(sa.update(worlds.Arq).values(event_due_at=models.now()))
+    world.nova.failing = False
+    other = worlds.make(database, nova=world.nova)
+    from tests.functional.conductor.test_races import at_once
+
+    ends = at_once(
+        [world.work.notifier.send_due, other.work.notifier.send_due]
+    )
+    assert ends == [None, None]
+    assert sorted(e.arq_uuid for e in world.nova.events) == sorted(arqs)
+    other.close()
