@@ -72,6 +72,7 @@ def list_opts() -> Groups:
 
 
 def set_library_defaults() -> None:
-    """Show our defaults of the libraries' options in the sample file."""
+    """Our defaults of the libraries' options, in the sample file too."""
+    cfg.set_defaults(db_options.database_opts, max_pool_size=16)
     for group, options in services.middleware_groups():
         cfg.set_defaults(options, **services.MIDDLEWARE_DEFAULTS[group])

@@ -30,7 +30,7 @@ lost reply must neither hang a client of the API nor silence an agent."""
 class Binding:
     """Bind the ARQ to the instance, on the provider that was allocated.
 
-    `project_id` is the instance's project, for ARQs that have none yet.
+    `project_id`, where given, becomes the ARQ's project.
     """
 
     arq_uuid: str
