@@ -132,12 +132,11 @@ def list_arqs(
                     .limit(1)
                 ).all()
             )
-        found = query.rows(
-            session, _Request, SOURCE, page, *visible, statement=_joined()
-        )
+        found = query.rows(session, _joined(), SOURCE, page, *visible)
+    requests = [request for (request,) in found]
     if guarded:
-        _refuse_unresolved([request.state for request in found])
-    return found
+        _refuse_unresolved([request.state for request in requests])
+    return requests
 
 
 def _refuse_unresolved(states: Sequence[str]) -> None:

@@ -58,14 +58,12 @@ def _missing(what: str, key: object) -> exception.NotFound:
 
 
 @engine.retried
-def get_device(database: engine.Database, uuid: str) -> models.Device:
+def get_device(database: engine.Database, uuid: str) -> sa.Row[Any]:
     """One device.  Raises NotFound."""
-    with database.reader() as session:
-        found = session.scalars(
-            sa.select(models.Device).where(
-                query.same(models.Device.uuid, uuid)
-            )
-        ).first()
+    found = None
+    if query.can_be_uuid(uuid):
+        with database.reading() as connection:
+            found = connection.execute(DEVICES.row, {"uuid": uuid}).first()
     if found is None:
         raise _missing("device", uuid)
     return found
@@ -74,10 +72,10 @@ def get_device(database: engine.Database, uuid: str) -> models.Device:
 @engine.retried
 def list_devices(
     database: engine.Database, page: query.Page = query.EVERYTHING
-) -> list[models.Device]:
+) -> list[sa.Row[Any]]:
     """The devices of a page."""
-    with database.reader() as session:
-        return query.rows(session, models.Device, DEVICES, page)
+    with database.reading() as connection:
+        return query.rows(connection, DEVICES.rows, DEVICES, page)
 
 
 @engine.retried
@@ -103,17 +101,12 @@ def list_deployables(
     database: engine.Database, page: query.Page = query.EVERYTHING
 ) -> list[models.Deployable]:
     """The deployables of a page with their attributes, two statements."""
-    statement = DEPLOYABLES.select(models.Deployable).options(
+    every = DEPLOYABLES.select(models.Deployable).options(
         orm.subqueryload(models.Deployable.attributes)
     )
     with database.reader() as session:
-        return query.rows(
-            session,
-            models.Deployable,
-            DEPLOYABLES,
-            page,
-            statement=statement,
-        )
+        found = query.rows(session, every, DEPLOYABLES, page)
+    return [deployable for (deployable,) in found]
 
 
 @engine.retried
@@ -140,7 +133,9 @@ def list_attributes(
 ) -> list[models.Attribute]:
     """The attributes of a page."""
     with database.reader() as session:
-        return query.rows(session, models.Attribute, ATTRIBUTES, page)
+        every = ATTRIBUTES.select(models.Attribute)
+        found = query.rows(session, every, ATTRIBUTES, page)
+    return [attribute for (attribute,) in found]
 
 
 @engine.retried

@@ -90,8 +90,18 @@ class Database:
     @contextlib.contextmanager
     def reader(self) -> Iterator[orm.Session]:
         """One transaction that only reads."""
-        with _session(self.engine) as session, session.begin():
-            yield session
+        with self.reading() as connection:
+            # Begun here, so that the session leaves its end to us.
+            connection.begin()
+            with _session(connection) as session:
+                yield session
+
+    def reading(self) -> sa.Connection:
+        """The same without a session, for plain rows: to be closed.
+
+        A rollback ends it, which the pool would send in any case.
+        """
+        return self.engine.connect()
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[orm.Session]:
@@ -110,8 +120,8 @@ class Database:
         self.engine.dispose()
 
 
-def _session(engine: sa.Engine) -> orm.Session:
-    return orm.Session(engine, expire_on_commit=False)
+def _session(bind: sa.Engine | sa.Connection) -> orm.Session:
+    return orm.Session(bind, expire_on_commit=False)
 
 
 def _without_trace(record: logging.LogRecord) -> bool:

@@ -60,13 +60,9 @@ def list_all(
     if names is not None:
         visible.append(query.one_of(models.DeviceProfile.name, names))
     with database.reader() as session:
-        return query.rows(
-            session,
-            models.DeviceProfile,
-            SOURCE,
-            page,
-            *visible,
-        )
+        every = SOURCE.select(models.DeviceProfile)
+        found = query.rows(session, every, SOURCE, page, *visible)
+    return [profile for (profile,) in found]
 
 
 @engine.retried

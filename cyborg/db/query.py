@@ -14,7 +14,6 @@ import functools
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
-from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -23,8 +22,6 @@ from sqlalchemy.sql import functions
 
 from cyborg import exception
 from cyborg.db import models
-
-T = TypeVar("T")
 
 MAX_INTEGER = 2**31 - 1
 """The largest value of an integer column."""
@@ -67,6 +64,22 @@ class Source:
     @property
     def uuid(self) -> Any:
         return self.fields["uuid"]
+
+    @functools.cached_property
+    def rows(self) -> sa.Select[Any]:
+        """Every row with its fields, without an object of the model."""
+        return self.select(*self.fields.values())
+
+    @functools.cached_property
+    def row(self) -> sa.Select[Any]:
+        """The row whose uuid is exactly the parameter `uuid`.
+
+        Only for what `can_be_uuid`.
+        """
+        wanted = sa.bindparam("uuid")
+        return self.rows.where(
+            self.uuid == wanted, _Bytes(self.uuid) == wanted
+        )
 
     def select(self, *columns: Any) -> sa.Select[Any]:
         """A statement over the source, joins included."""
@@ -134,6 +147,11 @@ def one_of(column: Any, values: Iterable[str]) -> sa.ColumnElement[bool]:
     else:
         exact, plain = _Bytes(column).in_(wanted), column.in_(wanted)
     return sa.and_(plain, exact) if _indexable(wanted) else exact
+
+
+def can_be_uuid(text: str) -> bool:
+    """Whether it is worth asking for: every uuid is plain ASCII."""
+    return text.isascii() and text.isprintable()
 
 
 def _time(name: str, value: object) -> datetime.datetime:
@@ -275,25 +293,21 @@ def _limited(statement: sa.Select[Any], limit: int | None) -> sa.Select[Any]:
 
 
 def rows(
-    session: orm.Session,
-    entity: type[T],
+    bind: orm.Session | sa.Connection,
+    statement: sa.Select[Any],
     source: Source,
     page: Page,
     *visible: sa.ColumnElement[bool],
-    statement: sa.Select[Any] | None = None,
-) -> list[T]:
+) -> list[sa.Row[Any]]:
     """The page of a list, in one statement.
 
-    `statement` selects the entities, where `source.select(entity)` does not
-    do; `visible` are the conditions of what the caller may know of, for the
-    marker too.
+    `statement` selects every row of the source; `visible` are the
+    conditions of what the caller may know of, for the marker too.
     Raises Invalid for an unknown field, a value of the wrong type or an
     unknown marker (which alone costs a second statement, asked when the
     page comes out empty).
     """
     order = _order(source, page)
-    if statement is None:
-        statement = source.select(entity)
     wanted = statement.where(*visible, *_conditions(source, page)).order_by(
         *order.clauses()
     )
@@ -304,7 +318,7 @@ def rows(
             same(source.uuid, page.marker), *visible
         )
         wanted = wanted.where(order.after(place.subquery("marker")))
-    found: list[T] = list(session.scalars(wanted).unique())
-    if place is not None and not found and not session.execute(place).first():
+    found = list(bind.execute(wanted))
+    if place is not None and not found and not bind.execute(place).first():
         raise exception.Invalid("marker: there is no such row")
     return found

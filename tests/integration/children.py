@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subprocesses that end with us and leave their output to read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+
+STOP_SECONDS = 15
+
+
+def finish(
+    command: Sequence[str],
+    seconds: float = 120,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; the caller judges how it ended.
+
+    `environment` replaces ours.
+    """
+    return subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env=environment,
+    )
+
+
+class Child:
+    """One subprocess, known by its pid; its output goes to a file."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        output: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.output = output
+        # A test run that is killed must leave nothing behind.
+        guard = (
+            ["setpriv", "--pdeathsig", "KILL"]
+            if shutil.which("setpriv")
+            else []
+        )
+        with output.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [*guard, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self, seconds: float = STOP_SECONDS) -> int:
+        """End it by SIGTERM; its exit status.
+
+        Raises subprocess.TimeoutExpired (and kills it) when it stays.
+        """
+        if self.running:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self.running:
+            self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def tail(self, lines: int = 40) -> str:
+        """The last lines of its output."""
+        text = self.output.read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])

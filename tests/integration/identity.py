@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Keystone of our own, with the people of the tests in it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import grp
+import os
+import pwd
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests.integration import children
+from tests.integration import resources
+
+START_SECONDS = 60
+REGION = "RegionOne"
+PASSWORD = "not-a-secret"
+
+
+@dataclasses.dataclass(frozen=True)
+class Persona:
+    """A user and the roles that it has on one project."""
+
+    user: str
+    project: str
+    roles: tuple[str, ...]
+
+
+PERSONAS = {
+    persona.user: persona
+    for persona in (
+        Persona("cyborg", "service", ("admin",)),
+        Persona("nova", "service", ("admin", "service")),
+        Persona("plain-service", "service", ("service",)),
+        Persona("demo-manager", "demo", ("manager",)),
+        Persona("demo-member", "demo", ("member",)),
+        Persona("demo-reader", "demo", ("reader",)),
+        Persona("demo-nobody", "demo", ("nobody",)),
+        Persona("other-member", "other", ("member",)),
+    )
+}
+ADMIN = Persona("admin", "admin", ("admin",))
+
+CONFIGURATION = """\
+[DEFAULT]
+log_file = {folder}/keystone.log
+[database]
+connection = sqlite:///{folder}/keystone.sqlite
+[token]
+provider = fernet
+[fernet_tokens]
+key_repository = {folder}/fernet
+[credential]
+key_repository = {folder}/credential
+[identity]
+password_hash_rounds = 4
+"""
+
+
+class Keystone:
+    """Keystone on a loopback port, and what a test asks it for."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs = programs
+        self._folder = folder
+        self._port = resources.free_port()
+        self.auth_url = f"http://127.0.0.1:{self._port}/v3"
+        self._tokens: dict[str, str] = {}
+        self.projects: dict[str, str] = {}
+        self.users: dict[str, str] = {}
+        self._session = requests.Session()
+        self._child: children.Child | None = None
+
+    def start(self) -> None:
+        """Make its database and keys, serve it, and fill it."""
+        for name in ("fernet", "credential"):
+            (self._folder / name).mkdir(mode=0o700)
+        (self._folder / "keystone.conf").write_text(
+            CONFIGURATION.format(folder=self._folder)
+        )
+        with futures.ThreadPoolExecutor() as pool:
+            list(
+                pool.map(
+                    lambda words: self._manage(*words),
+                    (
+                        ("db_sync",),
+                        ("fernet_setup", *self._owner()),
+                        ("credential_setup", *self._owner()),
+                    ),
+                )
+            )
+        self._manage(
+            "bootstrap",
+            *("--bootstrap-password", PASSWORD),
+            *("--bootstrap-region-id", REGION),
+            *("--bootstrap-public-url", self.auth_url),
+            *("--bootstrap-internal-url", self.auth_url),
+        )
+        self._serve()
+        self._fill()
+
+    def _serve(self) -> None:
+        self._child = children.Child(
+            [
+                str(self._programs / "python"),
+                str(Path(__file__).with_name("serve.py")),
+                "keystone",
+                str(self._port),
+            ],
+            self._folder / "keystone.out",
+            {"OS_KEYSTONE_CONFIG_FILES": f"{self._folder}/keystone.conf"},
+        )
+        self._wait()
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Do not serve meanwhile."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self._serve()
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def _wait(self) -> None:
+        child = self._child
+        assert child is not None
+        resources.wait_until(
+            lambda: not child.running or resources.answers(self._port),
+            START_SECONDS,
+            "Keystone serves",
+        )
+        assert child.running, child.tail()
+
+    @staticmethod
+    def _owner() -> tuple[str, ...]:
+        return (
+            "--keystone-user",
+            pwd.getpwuid(os.getuid()).pw_name,
+            "--keystone-group",
+            grp.getgrgid(os.getgid()).gr_name,
+        )
+
+    def _manage(self, *words: str) -> None:
+        done = children.finish(
+            [
+                str(self._programs / "keystone-manage"),
+                "--config-file",
+                str(self._folder / "keystone.conf"),
+                *words,
+            ]
+        )
+        assert done.returncode == 0, done.stderr
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON answer to the administrator's request."""
+        answer = self._session.request(
+            method,
+            f"{self.auth_url}/{path}",
+            json=body,
+            headers={"X-Auth-Token": self.token("admin")},
+            timeout=30,
+        )
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def token(self, user: str) -> str:
+        """The user's token for its project, the same one each time."""
+        if user not in self._tokens:
+            self._tokens[user] = self.new_token(user)
+        return self._tokens[user]
+
+    def new_token(self, user: str) -> str:
+        persona = ADMIN if user == "admin" else PERSONAS[user]
+        default = {"id": "default"}
+        answer = self._session.post(
+            f"{self.auth_url}/auth/tokens",
+            json={
+                "auth": {
+                    "identity": {
+                        "methods": ["password"],
+                        "password": {
+                            "user": {
+                                "name": user,
+                                "domain": default,
+                                "password": PASSWORD,
+                            }
+                        },
+                    },
+                    "scope": {
+                        "project": {
+                            "name": persona.project,
+                            "domain": default,
+                        }
+                    },
+                }
+            },
+            timeout=30,
+        )
+        answer.raise_for_status()
+        return answer.headers["X-Subject-Token"]
+
+    def application_credential(self, user: str) -> dict[str, str]:
+        """`credential_id` and `credential_secret` of a new one."""
+        token = self.new_token(user)
+        answer = self._session.post(
+            f"{self.auth_url}/users/{self.users[user]}"
+            "/application_credentials",
+            json={
+                "application_credential": {"name": resources.unique_name(user)}
+            },
+            headers={"X-Auth-Token": token},
+            timeout=30,
+        )
+        answer.raise_for_status()
+        made = answer.json()["application_credential"]
+        return {
+            "credential_id": made["id"],
+            "credential_secret": made["secret"],
+        }
+
+    def add_endpoint(self, service_type: str, name: str, url: str) -> None:
+        """Put a service into the catalogue, public and internal."""
+        service = self.request(
+            "POST",
+            "services",
+            {"service": {"type": service_type, "name": name}},
+        )["service"]
+        for interface in ("public", "internal"):
+            self.request(
+                "POST",
+                "endpoints",
+                {
+                    "endpoint": {
+                        "service_id": service["id"],
+                        "interface": interface,
+                        "region_id": REGION,
+                        "url": url,
+                    }
+                },
+            )
+
+    def _fill(self) -> None:
+        self.request("POST", "roles", {"role": {"name": "nobody"}})
+        roles = {
+            role["name"]: role["id"]
+            for role in self.request("GET", "roles")["roles"]
+        }
+        made = {
+            name: self.request("POST", "projects", {"project": {"name": name}})
+            for name in sorted({p.project for p in PERSONAS.values()})
+        }
+        for persona in PERSONAS.values():
+            user = self.request(
+                "POST",
+                "users",
+                {"user": {"name": persona.user, "password": PASSWORD}},
+            )["user"]["id"]
+            self.users[persona.user] = user
+            project = made[persona.project]["project"]["id"]
+            self.projects[persona.project] = project
+            for role in persona.roles:
+                self.request(
+                    "PUT",
+                    f"projects/{project}/users/{user}/roles/{roles[role]}",
+                )
