@@ -122,8 +122,7 @@ class AgentService:
     def _close(self) -> None:
         """Give the broker up; may block for ever where it is gone."""
         if self._server is not None:
-            self._server.stop()
-            self._server.wait()
+            rpc_transport.close_server(self._server)
         if self._own_transport:
             self._transport.cleanup()
 

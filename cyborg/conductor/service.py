@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 30.0
 """Seconds between two tries to listen, at most."""
-CLOSE_SECONDS = 2.0
+CLOSE_SECONDS = 3.0
 """How long a stop waits for the broker."""
 
 
@@ -114,5 +114,4 @@ class ConductorService:
         """Gives the broker up; may block where it is gone."""
         self._thread.join(CLOSE_SECONDS)
         if self._server is not None:
-            self._server.stop()
-            self._server.wait()
+            rpc_transport.close_server(self._server)
