@@ -142,13 +142,13 @@ class Application:
         shown: dict[str, Any] = {
             **environ,
             endpoint.RECEIVED: environ,
-            "HTTP_ACCEPT": "*/*",
             "QUERY_STRING": "",
             "CONTENT_TYPE": "application/octet-stream",
             "CONTENT_LENGTH": "0",
             "wsgi.input": io.BytesIO(),
         }
-        shown.pop("HTTP_TRANSFER_ENCODING", None)
+        for name in ("HTTP_ACCEPT", "HTTP_TRANSFER_ENCODING"):
+            shown.pop(name, None)
         return self._pecan(shown, start_response)
 
 

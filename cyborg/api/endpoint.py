@@ -64,17 +64,18 @@ class Declaration:
     status: int
     service_token: bool
 
-    def answer(self, call: Call, result: Any) -> webob.Response:
-        """The response that shows what the method returned."""
-        response = webob.Response(status=self.status)
+    def answer(
+        self, call: Call, response: webob.Response, result: Any
+    ) -> webob.Response:
+        """The response, made to show what the method returned."""
+        response.status_int = self.status
         if self.status in {202, 204}:
-            response.headers.pop("Content-Type", None)
+            response.headerlist = [("Content-Length", "0")]
             return response
         shown = result
         if self.view is not None:
             shown = self._shown(call, self.view, result)
-        response.content_type = JSON
-        response.charset = None
+        response.headerlist = [("Content-Type", JSON)]
         response.body = json.dumps(shown).encode()
         return response
 
@@ -125,11 +126,13 @@ def endpoint(
         def serve(
             self: Any,
             request: webob.Request,
-            _response: webob.Response,
+            response: webob.Response,
             *arguments: str,
         ) -> webob.Response:
             call = request.environ[_CALL]
-            return declaration.answer(call, function(self, call, *arguments))
+            return declaration.answer(
+                call, response, function(self, call, *arguments)
+            )
 
         del serve.__wrapped__
         pecan.expose(content_type=JSON)(serve)
@@ -267,10 +270,12 @@ class Routes:
         for resource in resources:
             for name in dir(resource):
                 self._add(getattr(resource, name))
-        self._patterns = sorted(
+        self._patterns: dict[int, list[tuple[str, ...]]] = {}
+        for path in sorted(
             self._by_path,
             key=lambda path: [_BREADTH.get(part, 0) for part in path],
-        )
+        ):
+            self._patterns.setdefault(len(path), []).append(path)
 
     def _add(self, method: Any) -> None:
         declaration = getattr(method, "declaration", None)
@@ -296,7 +301,7 @@ class Routes:
         Raises NotFound, or MethodNotAllowed with what is allowed.
         """
         allowed: set[str] = set()
-        for pattern in self._patterns:
+        for pattern in self._patterns.get(len(segments), ()):
             arguments = _match(pattern, segments)
             if arguments is None:
                 continue
@@ -317,8 +322,6 @@ def _match(
     pattern: Sequence[str], segments: Sequence[str]
 ) -> list[str] | None:
     """The values of a pattern's placeholders, None where it does not fit."""
-    if len(pattern) != len(segments):
-        return None
     arguments = []
     for part, segment in zip(pattern, segments, strict=True):
         if part == "{uuid}":

@@ -21,6 +21,7 @@ from oslo_context import context as oslo_context
 from cyborg import service
 from cyborg.api import app as api_app
 from cyborg.api import envelope
+from cyborg.api import streams
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -35,6 +36,8 @@ CLIENT_SECONDS = 10
 """How long a client may let the server wait for its next bytes."""
 STOP_SECONDS = 5
 """How long requests that run may take when the service stops."""
+STAY_MILLISECONDS = 10
+"""How long a thread waits for a client's next request when it is free."""
 LINGER_SECONDS = 1
 MAX_HEADER_BYTES = 64 * 1024
 MAX_DISCARDED_BYTES = 16 * 1024 * 1024
@@ -202,6 +205,14 @@ class _Request(cheroot_server.HTTPRequest):
         while left > 0 and (part := connection.recv(65536)):
             left -= len(part)
 
+    def respond(self) -> None:
+        """Answer in one piece, head and body."""
+        self.conn.wfile.hold()
+        try:
+            super().respond()
+        finally:
+            self.conn.wfile.release()
+
     def send_headers(self) -> None:
         """Leave no part of a body to be taken for the next request."""
         chunked = bool(self.chunked_read)
@@ -226,6 +237,37 @@ class _Request(cheroot_server.HTTPRequest):
 
 class _Connection(cheroot_server.HTTPConnection):
     RequestHandlerClass = _Request
+
+    def __init__(
+        self, server: Any, connection: socket.socket, _makefile: object
+    ) -> None:
+        super().__init__(server, connection, _stream)
+
+    def communicate(self) -> bool:
+        """Answer requests; whether the connection shall be kept.
+
+        A thread stays with a client that goes on at once, unless others
+        wait for a thread: to give the connection back to the one thread
+        that watches them all costs more than many an answer.
+        """
+        inherited: Any = super()
+        server = self.server
+        while inherited.communicate():
+            if (
+                server.requests.qsize
+                or not server.ready
+                or not self.rfile.waits(STAY_MILLISECONDS)
+            ):
+                return True
+        return False
+
+
+def _stream(
+    connection: socket.socket, mode: str, _size: int
+) -> streams.Reader | streams.Writer:
+    if "r" in mode:
+        return streams.Reader(connection)
+    return streams.Writer(connection)
 
 
 class _Gateway(wsgi.Gateway_10):

@@ -8,7 +8,6 @@ None where every project's do.  Rows come with profile and attach handle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -45,11 +44,28 @@ SOURCE = query.Source(
 _RESOLVED = sorted(state.value for state in arq.RESOLVED)
 
 
-def _joined() -> sa.Select[Any]:
-    return SOURCE.select(_Request).options(
-        orm.contains_eager(_Request.device_profile),
-        orm.contains_eager(_Request.attach_handle),
-    )
+_JOINED = SOURCE.select(_Request).options(
+    orm.load_only(
+        _Request.uuid,
+        _Request.state,
+        _Request.device_profile_group_id,
+        _Request.hostname,
+        _Request.device_rp_uuid,
+        _Request.instance_uuid,
+        _Request.project_id,
+        _Request.created_at,
+        _Request.updated_at,
+    ),
+    orm.contains_eager(_Request.device_profile).load_only(
+        models.DeviceProfile.name
+    ),
+    orm.contains_eager(_Request.attach_handle).load_only(
+        models.AttachHandle.uuid,
+        models.AttachHandle.attach_type,
+        models.AttachHandle.attach_info,
+    ),
+)
+"""Every request, with what the API shows of it."""
 
 
 def in_scope(project_scope: str | None) -> list[sa.ColumnElement[bool]]:
@@ -72,7 +88,7 @@ def get(
     """One request.  Raises NotFound."""
     with database.reader() as session:
         found: models.AcceleratorRequest | None = session.scalars(
-            _joined().where(
+            _JOINED.where(
                 query.same(_Request.uuid, uuid), *in_scope(project_scope)
             )
         ).first()
@@ -92,7 +108,7 @@ def get_many(
         found = {
             request.uuid: request
             for request in session.scalars(
-                _joined().where(
+                _JOINED.where(
                     query.one_of(_Request.uuid, uuids),
                     *in_scope(project_scope),
                 )
@@ -132,7 +148,7 @@ def list_arqs(
                     .limit(1)
                 ).all()
             )
-        found = query.rows(session, _joined(), SOURCE, page, *visible)
+        found = query.rows(session, _JOINED, SOURCE, page, *visible)
     requests = [request for (request,) in found]
     if guarded:
         _refuse_unresolved([request.state for request in requests])

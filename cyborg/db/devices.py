@@ -19,6 +19,7 @@ from cyborg import exception
 from cyborg.db import engine
 from cyborg.db import models
 from cyborg.db import query
+from cyborg.db import shown
 
 DEVICES = query.Source(
     models.Device,
@@ -52,30 +53,53 @@ ATTRIBUTES = query.Source(
     query.fields(models.Attribute, "deployable_id", "key", "value"),
 )
 
+_EVERY_DEVICE = DEVICES.select(
+    *(DEVICES.fields[name] for name in shown.Device._fields)
+)
+_ONE_DEVICE = _EVERY_DEVICE.where(query.has_uuid(DEVICES))
+_EVERY_DEPLOYABLE = DEPLOYABLES.select(
+    *(DEPLOYABLES.fields[name] for name in shown.Deployable._fields[:-1])
+)
+_PAIRS = (
+    sa.select(
+        models.Attribute.deployable_id,
+        models.Attribute.key,
+        models.Attribute.value,
+    )
+    # Written into the statement: SQLite bounds the number of parameters.
+    .where(
+        models.Attribute.deployable_id.in_(
+            sa.bindparam("ids", expanding=True, literal_execute=True)
+        )
+    )
+    .order_by(models.Attribute.id)
+)
+
 
 def _missing(what: str, key: object) -> exception.NotFound:
     return exception.NotFound(f"There is no {what} {query.shown(key, 36)}.")
 
 
 @engine.retried
-def get_device(database: engine.Database, uuid: str) -> sa.Row[Any]:
+def get_device(database: engine.Database, uuid: str) -> shown.Device:
     """One device.  Raises NotFound."""
     found = None
     if query.can_be_uuid(uuid):
         with database.reading() as connection:
-            found = connection.execute(DEVICES.row, {"uuid": uuid}).first()
+            found = connection.execute(_ONE_DEVICE, {"uuid": uuid}).first()
     if found is None:
         raise _missing("device", uuid)
-    return found
+    return shown.Device._make(found)
 
 
 @engine.retried
 def list_devices(
     database: engine.Database, page: query.Page = query.EVERYTHING
-) -> list[sa.Row[Any]]:
+) -> list[shown.Device]:
     """The devices of a page."""
     with database.reading() as connection:
-        return query.rows(connection, DEVICES.rows, DEVICES, page)
+        found = query.rows(connection, _EVERY_DEVICE, DEVICES, page)
+    return [shown.Device._make(row) for row in found]
 
 
 @engine.retried
@@ -99,14 +123,17 @@ def get_deployable(database: engine.Database, uuid: str) -> models.Deployable:
 @engine.retried
 def list_deployables(
     database: engine.Database, page: query.Page = query.EVERYTHING
-) -> list[models.Deployable]:
+) -> list[shown.Deployable]:
     """The deployables of a page with their attributes, two statements."""
-    every = DEPLOYABLES.select(models.Deployable).options(
-        orm.subqueryload(models.Deployable.attributes)
-    )
-    with database.reader() as session:
-        found = query.rows(session, every, DEPLOYABLES, page)
-    return [deployable for (deployable,) in found]
+    pairs: dict[int, list[shown.Pair]] = {}
+    with database.reading() as connection:
+        found = query.rows(connection, _EVERY_DEPLOYABLE, DEPLOYABLES, page)
+        ids = [row.id for row in found]
+        for owner, *pair in connection.execute(_PAIRS, {"ids": ids}).all():
+            pairs.setdefault(owner, []).append(shown.Pair._make(pair))
+    return [
+        shown.Deployable._make((*row, pairs.get(row.id, ()))) for row in found
+    ]
 
 
 @engine.retried

@@ -13,6 +13,7 @@ import datetime
 import functools
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -64,22 +65,6 @@ class Source:
     @property
     def uuid(self) -> Any:
         return self.fields["uuid"]
-
-    @functools.cached_property
-    def rows(self) -> sa.Select[Any]:
-        """Every row with its fields, without an object of the model."""
-        return self.select(*self.fields.values())
-
-    @functools.cached_property
-    def row(self) -> sa.Select[Any]:
-        """The row whose uuid is exactly the parameter `uuid`.
-
-        Only for what `can_be_uuid`.
-        """
-        wanted = sa.bindparam("uuid")
-        return self.rows.where(
-            self.uuid == wanted, _Bytes(self.uuid) == wanted
-        )
 
     def select(self, *columns: Any) -> sa.Select[Any]:
         """A statement over the source, joins included."""
@@ -147,6 +132,12 @@ def one_of(column: Any, values: Iterable[str]) -> sa.ColumnElement[bool]:
     else:
         exact, plain = _Bytes(column).in_(wanted), column.in_(wanted)
     return sa.and_(plain, exact) if _indexable(wanted) else exact
+
+
+def has_uuid(source: Source) -> sa.ColumnElement[bool]:
+    """The uuid is exactly the parameter `uuid`, for what `can_be_uuid`."""
+    wanted: sa.BindParameter[str] = sa.bindparam("uuid")
+    return sa.and_(source.uuid == wanted, _Bytes(source.uuid) == wanted)
 
 
 def can_be_uuid(text: str) -> bool:
@@ -298,7 +289,7 @@ def rows(
     source: Source,
     page: Page,
     *visible: sa.ColumnElement[bool],
-) -> list[sa.Row[Any]]:
+) -> Sequence[sa.Row[Any]]:
     """The page of a list, in one statement.
 
     `statement` selects every row of the source; `visible` are the
@@ -318,7 +309,7 @@ def rows(
             same(source.uuid, page.marker), *visible
         )
         wanted = wanted.where(order.after(place.subquery("marker")))
-    found = list(bind.execute(wanted))
+    found = bind.execute(wanted).all()
     if place is not None and not found and not bind.execute(place).first():
         raise exception.Invalid("marker: there is no such row")
     return found

@@ -12,9 +12,10 @@ from cyborg.api.endpoint import Call
 from cyborg.api.endpoint import endpoint
 from cyborg.db import devices
 from cyborg.db import models
+from cyborg.db import shown
 
 
-def _attributes(row: models.Deployable) -> str:
+def _attributes(row: models.Deployable | shown.Deployable) -> str:
     return json.dumps([{item.key: item.value} for item in row.attributes])
 
 
@@ -75,7 +76,7 @@ class Deployables:
         view=VIEW,
         key="deployables",
     )
-    def list_all(self, call: Call) -> list[models.Deployable]:
+    def list_all(self, call: Call) -> list[shown.Deployable]:
         """All deployables, or those that the filters leave."""
         return devices.list_deployables(call.database, call.query.page)
 

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import sqlalchemy as sa
-
 from cyborg.api import types
 from cyborg.api.endpoint import Call
 from cyborg.api.endpoint import endpoint
 from cyborg.api.microversions import Version
 from cyborg.db import devices
+from cyborg.db import shown
 
 VIEW = types.View(
     "devices",
@@ -37,12 +34,12 @@ class Devices:
         view=VIEW,
         key="devices",
     )
-    def list_all(self, call: Call) -> list[sa.Row[Any]]:
+    def list_all(self, call: Call) -> list[shown.Device]:
         """All devices, or those that the filters leave."""
         return devices.list_devices(call.database, call.query.page)
 
     @endpoint("GET", "/v2/devices/{uuid}", "cyborg:device:get_one", view=VIEW)
-    def show(self, call: Call, uuid: str) -> sa.Row[Any]:
+    def show(self, call: Call, uuid: str) -> shown.Device:
         """One device."""
         return devices.get_device(call.database, uuid)
 

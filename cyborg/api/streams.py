@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cheroot reads requests from and writes answers to.
+
+In place of its own, which are made of Python's slow `_pyio`; these know
+nothing but what it calls.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+
+BLOCK = 65536
+
+
+class Reader:
+    """The bytes that a client sends."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._data = bytearray()
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, less where the client has no more."""
+        while len(self._data) < size and self._receive():
+            pass
+        return self._take(size)
+
+    def readline(self, limit: int | None = None) -> bytes:
+        """A line with its end, no more than `limit` bytes of it."""
+        most = BLOCK if limit is None else limit
+        searched = 0
+        while (end := self._data.find(b"\n", searched)) < 0:
+            searched = len(self._data)
+            if searched >= most or not self._receive():
+                return self._take(most)
+        return self._take(min(end + 1, most))
+
+    def has_data(self) -> bool:
+        """Whether something came that is not read yet."""
+        if self._data:
+            return True
+        connection = self._socket
+        return isinstance(connection, ssl.SSLSocket) and bool(
+            connection.pending()
+        )
+
+    def waits(self, milliseconds: int) -> bool:
+        """Whether something comes within that time."""
+        if self.has_data():
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(milliseconds))
+
+    def close(self) -> None:
+        """Forget what is not read; the socket is its owner's to close."""
+        self._data.clear()
+
+    def _receive(self) -> bool:
+        part = self._socket.recv(BLOCK)
+        self._data += part
+        return bool(part)
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._data[:size])
+        del self._data[:size]
+        return taken
+
+
+class Writer:
+    """The bytes that go to a client, at once or together at the end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._held: list[bytes] | None = None
+
+    def hold(self) -> None:
+        """Keep what is written until `release`."""
+        self._held = []
+
+    def release(self) -> None:
+        """Send what was kept."""
+        held, self._held = self._held, None
+        self.write(b"".join(held or ()))
+
+    def write(self, data: bytes) -> int:
+        """Send, each part within the time that the socket allows."""
+        if self._held is not None:
+            self._held.append(data)
+            return len(data)
+        left = memoryview(data)
+        while left:
+            left = left[self._socket.send(left) :]
+        return len(data)
