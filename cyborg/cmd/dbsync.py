@@ -123,6 +123,7 @@ def _run(conf: cfg.ConfigOpts) -> int:
 
 def _upgrade(conf: cfg.ConfigOpts, database: engine.Database) -> None:
     migration.upgrade(database, conf.command.revision)
+    print(f"The schema stands at {migration.standing(database).revision}.")
 
 
 def _version(_conf: cfg.ConfigOpts, database: engine.Database) -> None:

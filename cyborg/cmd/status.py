@@ -88,9 +88,13 @@ class Checks(upgradecheck.UpgradeCommands):
         self._ready = now.revision is not None
         if now.current:
             return _fine()
+        if not self._ready:
+            return _warning(
+                "The database has no schema yet: run cyborg-dbsync upgrade."
+            )
         return _warning(
-            f"The schema stands at {now.revision or 'nothing'}, this release "
-            f"needs {now.head}: run cyborg-dbsync upgrade."
+            f"The schema stands at {now.revision}, this release needs "
+            f"{now.head}: run cyborg-dbsync upgrade."
         )
 
     def _projects(self) -> upgradecheck.Result:

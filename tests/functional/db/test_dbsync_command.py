@@ -102,9 +102,24 @@ def test_the_schema_is_upgraded_step_by_step(machine: Machine) -> None:
     for revision in migration.ADOPTED:
         assert machine.dbsync("upgrade", "--revision", revision).code == 0
         assert machine.dbsync("version").output.strip() == revision
-    assert machine.dbsync("upgrade").code == 0
-    assert machine.dbsync("upgrade").code == 0
+    for _ in range(2):
+        ended = machine.dbsync("upgrade")
+        assert ended.code == 0
+        assert ended.output == f"The schema stands at {HEAD}.\n"
     assert machine.dbsync("version").output.strip() == HEAD
+
+
+def test_no_library_frightens_the_operator(machine: Machine) -> None:
+    assert "eventlet" not in machine.dbsync("upgrade").errors.lower()
+
+
+def test_an_empty_database_is_said_to_be_empty(machine: Machine) -> None:
+    code, checks = machine.status()
+    assert code == 1
+    assert checks["Database schema"] == (
+        1,
+        "The database has no schema yet: run cyborg-dbsync upgrade.",
+    )
 
 
 def test_a_directory_of_configuration_files_is_enough(
