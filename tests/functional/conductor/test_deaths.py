@@ -44,11 +44,11 @@ class Mortal:
 
     def __init__(self, database: engine.Database, last: int) -> None:
         self._database = database
-        self._left = last
+        self.last = last
         self._lock = threading.Lock()
 
     def _live(self) -> None:
-        if self._left <= 0:
+        if self.last <= 0:
             raise KilledError
 
     @contextlib.contextmanager
@@ -64,7 +64,7 @@ class Mortal:
             self._live()
             with self._database.writer() as session:
                 yield session
-            self._left -= 1
+            self.last -= 1
             self._live()
 
 
@@ -237,9 +237,10 @@ def _check_nova(world: World) -> None:
 def test_the_dead_do_no_more(
     database: engine.Database, tmp_path: Path
 ) -> None:
-    mortal: Any = Mortal(database, 1)
+    mortal: Any = Mortal(database, 1000)
     dying = worlds.make(mortal)
-    dying.work.stop()
+    dying.work.stop()  # which may write, too
+    mortal.last = 1
     with pytest.raises(KilledError):
         dying.report(device())
     assert len(worlds.make(database).all(models.Device)) == 1
