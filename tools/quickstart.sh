@@ -31,7 +31,7 @@ for argument in "$@"; do
     esac
 done
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 top=$PWD
 venv=$top/.venv-quickstart
 stamp=$venv/installed
@@ -79,6 +79,8 @@ make_venv() {
         fail "$python cannot make virtual environments;" \
             "on Debian and Ubuntu: ${as_root}apt-get install $package"
     fi
+    [ -w "$top" ] ||
+        fail "you may not write in $top; take a copy of it where you may"
     echo "Making a virtual environment in .venv-quickstart ..."
     rm -rf "$venv"
     "$python" -m venv "$venv" ||
@@ -117,7 +119,7 @@ install() {
         --no-input --progress-bar off --upgrade ".[standalone]" \
         2>&1 | tee "$log" | progress; then
         tail -n 20 "$log" >&2
-        fail "the installation failed; all of it is in $log"
+        fail "the installation failed (no network?); all of it is in $log"
     fi
     touch "$stamp"
 }

@@ -18,12 +18,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 HOST = "127.0.0.1"
 HOST_NAME = "quickstart-host"
+PORTS = {"cyborg": 6666, "placement": 8778}
+START_SECONDS = 90
+LISTENS = "The API listens on"
+TAKEN = "cannot listen on"
 
 
 class WalkError(Exception):
@@ -75,6 +80,23 @@ class Standalone:
         if code is not None:
             raise WalkError(f"cyborg-standalone ended with code {code}")
 
+    def listens(self) -> bool:
+        """Wait until it does; False where somebody took its port.
+
+        A port is looked at before, but another may take it meanwhile, and
+        would be asked in its place.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            ended = self.process.poll() is not None
+            said = self.log.read_text(errors="replace")
+            if LISTENS in said:
+                break
+            if ended:
+                return TAKEN not in said
+            time.sleep(0.1)
+        return True
+
     def stop(self) -> int:
         """Ask it to end, as an operator would; its exit code."""
         if self.process.poll() is None:
@@ -97,9 +119,9 @@ def free_port(preferred: int) -> int:
     raise WalkError("no port is free on this machine")
 
 
-def start(directory: Path, nova: Nova) -> Standalone:
+def start(directory: Path, nova: Nova, wanted: dict[str, int]) -> Standalone:
     """Start the service on free ports; returns before it answers."""
-    ports = {"cyborg": free_port(6666), "placement": free_port(8778)}
+    ports = {name: free_port(port) for name, port in wanted.items()}
     configuration = directory / "quickstart.conf"
     configuration.write_text(
         "[nova]\n"
@@ -141,8 +163,11 @@ def start(directory: Path, nova: Nova) -> Standalone:
 def running(nova: Nova) -> Iterator[Standalone]:
     """The service in a directory of its own, gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="cyborg-quickstart-") as name:
-        service = start(Path(name), nova)
+        service = start(Path(name), nova, PORTS)
         try:
+            if not service.listens():
+                service = start(Path(name), nova, dict.fromkeys(PORTS, 0))
+                service.listens()
             yield service
         except WalkError:
             log = service.log.read_text(errors="replace").splitlines()

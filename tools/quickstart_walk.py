@@ -19,7 +19,6 @@ import queue
 import shutil
 import signal
 import sys
-import textwrap
 import time
 import urllib.error
 import urllib.parse
@@ -29,6 +28,7 @@ from typing import Any
 from typing import NoReturn
 
 from quickstart_service import HOST_NAME
+from quickstart_service import START_SECONDS
 from quickstart_service import Nova
 from quickstart_service import Standalone
 from quickstart_service import WalkError
@@ -37,9 +37,10 @@ from quickstart_service import running
 
 PROJECT = str(uuid.uuid4())
 GROUP = "_device_profile_0"
-START_SECONDS = 90
 WAIT_SECONDS = 30
-SHOWN_CHARACTERS = 700
+SHOWN_LINES = 30
+SHOWN_CHARACTERS = 100
+STEP = "  "
 
 VERSIONS = {
     "cyborg": "accelerator 2.3",
@@ -307,27 +308,47 @@ class Walk:
 
 
 def show(value: object, indent: str) -> None:
-    """Print JSON, wrapped, and cut where it is long."""
-    text = json.dumps(without_links(value))
-    if len(text) > SHOWN_CHARACTERS:
-        text = text[:SHOWN_CHARACTERS] + " ..."
-    width = max(40, min(shutil.get_terminal_size().columns, 110))
-    for line in textwrap.wrap(
-        text, width - len(indent), break_on_hyphens=False
-    ):
+    """Print JSON, in lines, and cut where it is long."""
+    width = max(40, min(shutil.get_terminal_size().columns, 100))
+    lines = lines_of(without_noise(value), width - len(indent))
+    if len(lines) > SHOWN_LINES:
+        lines[SHOWN_LINES:] = ["..."]
+    for line in lines:
         print(indent + line)
 
 
-def without_links(value: Any) -> Any:
-    """The value without hypermedia, which only fills the screen here."""
+def lines_of(value: Any, width: int, label: str = "") -> list[str]:
+    """JSON: one line where it fits, else one for each member."""
+    if isinstance(value, str) and len(value) > SHOWN_CHARACTERS:
+        value = value[:SHOWN_CHARACTERS] + " ..."
+    flat = label + json.dumps(value)
+    if len(flat) <= width or not isinstance(value, dict | list):
+        return [flat]
+    if isinstance(value, dict):
+        ends = "{}"
+        members = [(f"{json.dumps(key)}: ", value[key]) for key in value]
+    else:
+        ends = "[]"
+        members = [("", each) for each in value]
+    lines = [label + ends[0]]
+    for name, member in members:
+        inner = lines_of(member, width - len(STEP) - 1, name)
+        inner[-1] += ","
+        lines += [STEP + line for line in inner]
+    lines[-1] = lines[-1].removesuffix(",")
+    return [*lines, ends[1]]
+
+
+def without_noise(value: Any) -> Any:
+    """The value without links and nulls, which only fill the screen here."""
     if isinstance(value, dict):
         return {
-            key: without_links(each)
+            key: without_noise(each)
             for key, each in value.items()
-            if key != "links"
+            if key != "links" and each is not None
         }
     if isinstance(value, list):
-        return [without_links(each) for each in value]
+        return [without_noise(each) for each in value]
     return value
 
 
@@ -361,7 +382,7 @@ def main() -> int:
     try:
         nova = Nova()
         print("Starting API, conductor, agent and Placement ...", flush=True)
-        print("(In the answers below, links are left out.)", flush=True)
+        print("(Links and nulls are left out below.)", flush=True)
         with running(nova) as service:
             Walk(service, nova).run()
             walked = True

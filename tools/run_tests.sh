@@ -12,7 +12,7 @@
 
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
 VENV=$PWD/.venv-tests
 PYTHON=${PYTHON:-python3}
@@ -22,20 +22,34 @@ fail() {
     exit 1
 }
 
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+    2>/dev/null ||
     fail "$PYTHON is missing or older than Python 3.10; set PYTHON"
 
-if ! "$VENV/bin/python" -c '' 2>/dev/null; then
+if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
+        fail "$PYTHON cannot make virtual environments;" \
+            "on Debian and Ubuntu: apt-get install python3-venv"
+    [ -w . ] ||
+        fail "you may not write in $PWD; take a copy of it where you may"
+    echo "Making a virtual environment in .venv-tests ..."
     rm -rf "$VENV"
     "$PYTHON" -m venv "$VENV" ||
-        fail "no virtual environment could be made;" \
-            "on Debian and Ubuntu: apt-get install python3-venv"
+        fail "no virtual environment could be made in $VENV"
 fi
 
-# Installing again costs seconds and follows what changed; a system without
-# network may have done it before.
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --editable . -r test-requirements.txt
+# Only when what is asked for has changed: a machine without network can then
+# run the tests again. The code itself is used from where it lies.
+STAMP=$VENV/installed
+WANTED=$(cat requirements.txt test-requirements.txt pyproject.toml setup.*)
+if [ "$WANTED" != "$(cat "$STAMP" 2>/dev/null)" ]; then
+    echo "Installing what the tests need (a minute or two) ..."
+    rm -f "$STAMP"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
+        --no-input --editable . -r test-requirements.txt ||
+        fail "the installation failed (no network?)"
+    echo "$WANTED" >"$STAMP"
+fi
 
 if [ $# -eq 0 ]; then
     set -- -n "${CYBORG_TEST_PROCESSES:-2}" --dist loadfile \

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -223,3 +224,20 @@ def test_the_quickstarts_walk_succeeds() -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every step went as it should." in done.stdout
+
+
+def test_the_quickstart_leaves_a_port_that_another_took_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(TOP / "tools"))
+    quickstart = importlib.import_module("quickstart_service")
+    look = quickstart.free_port
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        taken = another.getsockname()[1]
+        monkeypatch.setattr(
+            quickstart, "free_port", lambda port: taken if port else look(0)
+        )
+        with quickstart.running(quickstart.Nova()) as service:
+            url = f"{service.urls['cyborg']}/v2"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                assert answer.status == 200
