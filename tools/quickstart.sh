@@ -121,6 +121,8 @@ install() {
         tail -n 20 "$log" >&2
         fail "the installation failed (no network?); all of it is in $log"
     fi
+    rm -rf build/lib build/bdist.*
+    rmdir build 2>/dev/null || true
     touch "$stamp"
 }
 

@@ -28,7 +28,8 @@ def options() -> list[cfg.Opt]:
             "reconcile_interval",
             default=60,
             min=0.1,
-            help="Seconds between two passes that repeat what Placement "
-            "still has to be told.",
+            help="Seconds after which a host's resource providers are "
+            "compared with Placement again, though nothing changed here. "
+            "What Placement still has to be told is repeated sooner.",
         ),
     ]
