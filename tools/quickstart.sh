@@ -19,6 +19,8 @@ fail() {
     exit 1
 }
 
+trap 'fail "stopped; the next start goes on from the beginning"' INT TERM
+
 walk_arguments=()
 for argument in "$@"; do
     case $argument in
