@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from typing import Any
 
+from cheroot import errors
 from cheroot import server as cheroot_server
 from cheroot import wsgi
 from cheroot.ssl import builtin
@@ -33,7 +34,14 @@ LOG = logging.getLogger(__name__)
 THREADS = 32
 BACKLOG = 128
 CLIENT_SECONDS = 10
-"""How long a client may let the server wait for its next bytes."""
+"""How long a client may let the server wait for its next bytes, and take
+for all of a request's head."""
+BODY_SECONDS = 30
+"""How long a client may take to send all of a body."""
+ANSWER_SECONDS = 120
+"""How long a client may take to read all of an answer."""
+IDLE_CONNECTIONS = 256
+"""With how many connections open one may be kept for another request."""
 STOP_SECONDS = 5
 """How long requests that run may take when the service stops."""
 STAY_MILLISECONDS = 10
@@ -73,6 +81,7 @@ class ApiService:
             reuse_port=conf.api.api_workers > 1,
         )
         self._server.max_request_header_size = MAX_HEADER_BYTES
+        self._server.keep_alive_conn_limit = IDLE_CONNECTIONS
         if conf.api.enable_ssl_api:
             self._server.ssl_adapter = _tls(conf)
         self._thread: threading.Thread | None = None
@@ -107,7 +116,19 @@ class ApiService:
             self._thread.join(STOP_SECONDS)
 
 
-def _tls(conf: cfg.ConfigOpts) -> builtin.BuiltinSSLAdapter:
+class _Tls(builtin.BuiltinSSLAdapter):
+    """Leaves the handshake to the first read, in a thread of its own: a
+    client that does not shake hands would else keep all others waiting."""
+
+    def wrap(self, sock: socket.socket) -> tuple[socket.socket, Any]:
+        """The socket with TLS, and its part of the WSGI environment."""
+        wrapped = self.context.wrap_socket(
+            sock, do_handshake_on_connect=False, server_side=True
+        )
+        return wrapped, {"wsgi.url_scheme": "https", "HTTPS": "on"}
+
+
+def _tls(conf: cfg.ConfigOpts) -> _Tls:
     """TLS by the files of `[api]`; raises service.Mistake."""
     for option in ("ssl_cert_file", "ssl_key_file"):
         if not conf.api[option]:
@@ -115,7 +136,7 @@ def _tls(conf: cfg.ConfigOpts) -> builtin.BuiltinSSLAdapter:
                 f"[api] {option} is needed with enable_ssl_api"
             )
     try:
-        adapter = builtin.BuiltinSSLAdapter(
+        adapter = _Tls(
             conf.api.ssl_cert_file,
             conf.api.ssl_key_file,
             conf.api.ssl_ca_file,
@@ -166,6 +187,11 @@ class AccessLog:
 class _Request(cheroot_server.HTTPRequest):
     """Errors of the server itself as JSON, and an orderly end of bodies."""
 
+    def parse_request(self) -> None:
+        """Read the head; the time for the body begins after it."""
+        super().parse_request()
+        self.conn.allow(BODY_SECONDS)
+
     def simple_response(self, status: str | int, _message: str = "") -> None:
         """Refuse a request that never reaches the application."""
         code = int(str(status)[:3])
@@ -177,6 +203,7 @@ class _Request(cheroot_server.HTTPRequest):
             request_id,
         )
         self.close_connection = True
+        self.conn.allow(CLIENT_SECONDS)
         head = [
             f"{self.server.protocol} {envelope.status_line(code)}",
             f"Content-Length: {len(body)}",
@@ -202,8 +229,11 @@ class _Request(cheroot_server.HTTPRequest):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(LINGER_SECONDS)
         left = MAX_DISCARDED_BYTES
+        end = time.monotonic() + CLIENT_SECONDS
         while left > 0 and (part := connection.recv(65536)):
             left -= len(part)
+            if time.monotonic() > end:
+                break
 
     def respond(self) -> None:
         """Answer in one piece, head and body."""
@@ -219,6 +249,7 @@ class _Request(cheroot_server.HTTPRequest):
         unread = chunked or bool(getattr(self.rfile, "remaining", False))
         if (unread and not self._discard()) or chunked:
             self.close_connection = True
+        self.conn.allow(ANSWER_SECONDS)
         super().send_headers()
 
     def _discard(self) -> bool:
@@ -235,13 +266,61 @@ class _Request(cheroot_server.HTTPRequest):
         return False
 
 
+class _Timed:
+    """A socket that is read and written until a moment, however many small
+    steps a client takes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.until = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def recv(self, size: int) -> bytes:
+        """What came in; TimeoutError when the time is up."""
+        self._hurry()
+        try:
+            return self._connection.recv(size)
+        except OSError as error:
+            raise _as_cheroot_knows(error) from error
+
+    def send(self, data: memoryview) -> int:
+        """Send a part; TimeoutError when the time is up."""
+        self._hurry()
+        try:
+            return self._connection.send(data)
+        except OSError as error:
+            raise _as_cheroot_knows(error) from error
+
+    def _hurry(self) -> None:
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise _as_cheroot_knows(TimeoutError())
+        self._connection.settimeout(min(left, CLIENT_SECONDS))
+
+
+def _as_cheroot_knows(error: OSError) -> Exception:
+    """The same error in the words that it looks for."""
+    if isinstance(error, TimeoutError):
+        return TimeoutError("timed out")
+    if isinstance(error, ssl.SSLError):
+        return errors.FatalSSLAlert(*error.args)
+    return error
+
+
 class _Connection(cheroot_server.HTTPConnection):
     RequestHandlerClass = _Request
 
     def __init__(
         self, server: Any, connection: socket.socket, _makefile: object
     ) -> None:
-        super().__init__(server, connection, _stream)
+        self._timed = _Timed(connection)
+        super().__init__(server, connection, self._stream)
+
+    def allow(self, seconds: float) -> None:
+        """Give the client so long for what comes next, all of it."""
+        self._timed.until = time.monotonic() + seconds
 
     def communicate(self) -> bool:
         """Answer requests; whether the connection shall be kept.
@@ -250,9 +329,8 @@ class _Connection(cheroot_server.HTTPConnection):
         wait for a thread: to give the connection back to the one thread
         that watches them all costs more than many an answer.
         """
-        inherited: Any = super()
         server = self.server
-        while inherited.communicate():
+        while self._answer_one():
             if (
                 server.requests.qsize
                 or not server.ready
@@ -261,13 +339,17 @@ class _Connection(cheroot_server.HTTPConnection):
                 return True
         return False
 
+    def _answer_one(self) -> bool:
+        self.allow(CLIENT_SECONDS)
+        inherited: Any = super()
+        return bool(inherited.communicate())
 
-def _stream(
-    connection: socket.socket, mode: str, _size: int
-) -> streams.Reader | streams.Writer:
-    if "r" in mode:
-        return streams.Reader(connection)
-    return streams.Writer(connection)
+    def _stream(
+        self, _connection: socket.socket, mode: str, _size: int
+    ) -> streams.Reader | streams.Writer:
+        if "r" in mode:
+            return streams.Reader(self._timed)
+        return streams.Writer(self._timed)
 
 
 class _Gateway(wsgi.Gateway_10):
@@ -288,6 +370,13 @@ class _Server(wsgi.Server):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.gateway = _Gateway
+
+    def process_conn(self, conn: _Connection) -> None:
+        """Hand a connection to a thread once there is something to read."""
+        if conn.last_used is None:
+            self.put_conn(conn)
+        else:
+            super().process_conn(conn)
 
     def error_log(
         self, msg: str = "", level: int = 20, traceback: bool = False

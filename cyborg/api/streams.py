@@ -8,16 +8,28 @@ nothing but what it calls.
 from __future__ import annotations
 
 import select
-import socket
-import ssl
+from typing import Protocol
 
 BLOCK = 65536
+
+
+class Connection(Protocol):
+    """What is used of a socket."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Some bytes, none at the end."""
+
+    def send(self, data: memoryview, /) -> int:
+        """Send some of the bytes; how many."""
+
+    def fileno(self) -> int:
+        """For the kernel."""
 
 
 class Reader:
     """The bytes that a client sends."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._socket = connection
         self._data = bytearray()
 
@@ -41,10 +53,8 @@ class Reader:
         """Whether something came that is not read yet."""
         if self._data:
             return True
-        connection = self._socket
-        return isinstance(connection, ssl.SSLSocket) and bool(
-            connection.pending()
-        )
+        pending = getattr(self._socket, "pending", None)  # of TLS alone
+        return pending is not None and bool(pending())
 
     def waits(self, milliseconds: int) -> bool:
         """Whether something comes within that time."""
@@ -72,7 +82,7 @@ class Reader:
 class Writer:
     """The bytes that go to a client, at once or together at the end."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._socket = connection
         self._held: list[bytes] | None = None
 

@@ -8,8 +8,12 @@ import http.client
 import json
 import logging
 import socket
+import ssl
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +117,89 @@ def test_a_body_is_read_or_refused_but_never_taken_for_a_request(
     assert body.count(b"error_message") == 1
 
 
+HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
+BODY = POST % b"admin" + b"Content-Length: 100000\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"GET /", b"x"),
+        (HEAD, b"X: y\r\n"),
+        (BODY, b" "),
+        (
+            POST % b"admin" + b"Transfer-Encoding: chunked\r\n\r\n",
+            b"1\r\n \r\n",
+        ),
+        (POST % b"nobody" + b"Content-Length: 100000\r\n\r\n", b" "),
+        (POST % b"admin" + b"Content-Length: 9000000\r\n\r\n", b" "),
+        (b"GET /" + b"x" * 100_000, b"x"),
+    ],
+    ids=["line", "head", "body", "chunks", "refused", "large", "long"],
+)
+def test_a_client_that_trickles_does_not_hold_a_thread(
+    begin: bytes,
+    more: bytes,
+    address: tuple[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "CLIENT_SECONDS", 1)
+    monkeypatch.setattr(server, "BODY_SECONDS", 1)
+    assert trickle(address, begin, more) < 6
+
+
+def trickle(address: tuple[str, int], begin: bytes, more: bytes) -> float:
+    """Send a little again and again; after how long the server ends it."""
+    began = time.monotonic()
+    with socket.create_connection(address, timeout=0.2) as connection:
+        connection.sendall(begin)
+        while time.monotonic() - began < 10:
+            try:
+                connection.sendall(more)
+                if not connection.recv(65536):
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+    return time.monotonic() - began
+
+
+def test_a_client_that_does_not_read_does_not_hold_a_thread(
+    conf: cfg.ConfigOpts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 1)
+
+    def large(environ: dict[str, Any], start_response: Any) -> Any:
+        start_response("200 OK", [])
+        return [b"x" * 100_000_000]
+
+    with (
+        serving(conf, large) as running,
+        socket.create_connection(running.address, timeout=1) as connection,
+    ):
+        connection.sendall(HEAD + b"\r\n")
+        assert connection.recv(10)
+        threads = running._server.requests
+        end = time.monotonic() + 8
+        while threads.idle < server.THREADS and time.monotonic() < end:
+            time.sleep(0.05)
+            with contextlib.suppress(TimeoutError):
+                connection.recv(10)
+        assert threads.idle == server.THREADS
+
+
+def test_connections_that_say_nothing_keep_nobody_waiting(
+    address: tuple[str, int],
+) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(address))
+        began = time.monotonic()
+        assert raw(address, b"GET / HTTP/1.0\r\n\r\n")[0] == 200
+        assert time.monotonic() - began < 5
+
+
 def test_a_connection_serves_many_requests(address: tuple[str, int]) -> None:
     connection = http.client.HTTPConnection(*address, timeout=15)
     headers = {"X-Auth-Token": "admin"}
@@ -207,3 +294,79 @@ def test_tls_without_its_files_is_a_clear_mistake(
     conf.set_override("ssl_key_file", "/nonexistent.pem", "api")
     with pytest.raises(service.Mistake, match="ssl_cert_file"):
         server.ApiService(conf, lambda *_: [])
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    """The files of a certificate for localhost, and of its key."""
+    names = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
+    subprocess.run(
+        [
+            *[
+                "openssl",
+                "req",
+                "-x509",
+                "-nodes",
+                "-days",
+                "2",
+                "-newkey",
+                "ec",
+            ],
+            *["-pkeyopt", "ec_paramgen_curve:prime256v1"],
+            *["-subj", "/CN=localhost", "-out"],
+            names[0],
+            "-keyout",
+            names[1],
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return names
+
+
+@pytest.fixture
+def secured(
+    shared_lab: Lab, certificate: tuple[str, str]
+) -> Iterator[tuple[str, int]]:
+    conf = shared_lab.conf
+    conf.set_override("enable_ssl_api", True, "api")
+    conf.set_override("ssl_cert_file", certificate[0], "api")
+    conf.set_override("ssl_key_file", certificate[1], "api")
+    try:
+        with serving(conf, shared_lab.application) as running:
+            yield running.address
+    finally:
+        for name in ("enable_ssl_api", "ssl_cert_file", "ssl_key_file"):
+            conf.clear_override(name, "api")
+
+
+def test_it_serves_tls_while_others_do_not_shake_hands(
+    secured: tuple[str, int], certificate: tuple[str, str]
+) -> None:
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    trusting.check_hostname = False
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(secured))
+        began = time.monotonic()
+        connection = http.client.HTTPSConnection(
+            *secured, context=trusting, timeout=15
+        )
+        for _ in range(3):
+            connection.request("GET", "/")
+            answer = json.loads(connection.getresponse().read())
+        connection.close()
+        assert time.monotonic() - began < 5
+    href = answer["default_version"]["links"][0]["href"]
+    assert href.startswith("https://")
+
+
+def test_plain_http_where_tls_is_spoken_is_no_traceback(
+    secured: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(secured, timeout=15) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while connection.recv(65536):
+                pass
+    assert "Traceback" not in caplog.text
