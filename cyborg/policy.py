@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -21,6 +22,11 @@ POLICY_FILE = "policy.yaml"
 LOOK_SECONDS = 1.0
 """How old the knowledge of the policy files may be."""
 
+LOG = logging.getLogger(__name__)
+
+_UNUSABLE = (cfg.Error, OSError, AttributeError, TypeError, ValueError)
+"""What oslo.policy makes of files that it cannot read or understand."""
+
 
 class Policy:
     """The rules in force: our defaults and what the policy file changes."""
@@ -35,7 +41,12 @@ class Policy:
         self._lock = threading.Lock()
         self._known: dict[object, bool] = {}
         self._look_again_at = 0.0
-        self._look_at_files()
+        try:
+            self._look_at_files()
+        except _UNUSABLE as error:
+            raise cfg.ConfigFileValueError(
+                f"[oslo_policy] policy_file, policy_dirs: {_reason(error)}"
+            ) from error
 
     @property
     def enforcer(self) -> policy.Enforcer:
@@ -50,7 +61,7 @@ class Policy:
     ) -> None:
         """Raises Forbidden unless the rule lets the caller do it."""
         if time.monotonic() >= self._look_again_at:
-            self._look_at_files()
+            self._look_again()
         question = (rule, _frozen(target), _frozen(_credentials(context)))
         allowed = self._known.get(question)
         if allowed is None:
@@ -72,6 +83,18 @@ class Policy:
         except policy.InvalidScope:
             return False
 
+    def _look_again(self) -> None:
+        """Take over what changed; a file that cannot be used changes
+        nothing, for whoever edits it may not be done."""
+        try:
+            self._look_at_files()
+        except _UNUSABLE as error:
+            LOG.error(  # noqa: TRY400 - the trace tells nothing of the file
+                "[oslo_policy] policy_file, policy_dirs: %s; the rules stay"
+                " as they are.",
+                _reason(error),
+            )
+
     def _look_at_files(self) -> None:
         """Read the policy files where they changed, and forget the answers.
 
@@ -82,8 +105,15 @@ class Policy:
             self._known = {}
             self._look_again_at = time.monotonic() + LOOK_SECONDS
             self._enforcer.use_conf = True
-            self._enforcer.load_rules()
-            self._enforcer.use_conf = False
+            try:
+                self._enforcer.load_rules()
+            finally:
+                self._enforcer.use_conf = False
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a file, on one line."""
+    return " ".join(str(error).split())
 
 
 def _credentials(
