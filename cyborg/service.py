@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import logging
+import math
 import os
 import queue
 import re
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -60,6 +62,7 @@ _MISTAKES = (
     cfg.ConfigFileValueError,
     cfg.ConfigFilesNotFoundError,
     cfg.ConfigFilesPermissionDeniedError,
+    cfg.NoSuchOptError,
     cfg.RequiredOptError,
     cfg.TemplateSubstitutionError,
     oslo_log.LogConfigError,
@@ -132,6 +135,7 @@ def set_up(conf: cfg.ConfigOpts, program: str) -> None:
 
     Raises Mistake, or an error of oslo.config, where it cannot be used.
     """
+    _look_at_each("DEFAULT", conf, _logging_options())
     _start_logging(conf, program)
     validate(conf)
     _place_locks(conf)
@@ -169,17 +173,44 @@ def version() -> str:
 
 def validate(conf: cfg.ConfigOpts) -> None:
     """Look at every registered option, so that bad values show now."""
-    _look_at_each("DEFAULT", conf)
+    _look_at_each("DEFAULT", conf, conf)
+    for group, options in cyborg.conf.own():
+        section = conf if group is None else conf[group]
+        for option in options:
+            _judge(group or "DEFAULT", option, section[option.dest])
 
 
-def _look_at_each(section: str, values: Mapping[str, Any]) -> None:
-    for name in values:
+def _look_at_each(
+    section: str, values: Mapping[str, Any], names: Iterable[str]
+) -> None:
+    for name in names:
         try:
             value = values[name]
         except ValueError as error:
             raise Mistake(f"[{section}] {name}: {_reason(error)}") from error
+        except (cfg.NoSuchOptError, cfg.TemplateSubstitutionError) as error:
+            raise Mistake(
+                f"[{section}] {name}: a `$` stands before the name of"
+                " another option, and there is none of this name; a plain"
+                " `$` is written `$$`"
+            ) from error
         if isinstance(value, cfg.ConfigOpts.GroupAttr):
-            _look_at_each(name, value)
+            _look_at_each(name, value, value)
+
+
+def _judge(section: str, option: cfg.Opt, value: object) -> None:
+    """Refuse what oslo.config takes for a number and nobody can use."""
+    if value is None and option.default is not None:
+        raise Mistake(f"[{section}] {option.dest}: must not be empty")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Mistake(f"[{section}] {option.dest}: must be a finite number")
+
+
+def _logging_options() -> list[str]:
+    """The names of oslo.log's options."""
+    reader = cfg.ConfigOpts()
+    oslo_log.register_options(reader)
+    return list(reader)
 
 
 def _reason(error: ValueError) -> str:
@@ -219,6 +250,12 @@ def _start_logging(conf: cfg.ConfigOpts, program: str) -> None:
         oslo_log.setup(conf, program, version())
     except OSError as error:
         raise Mistake(f"[DEFAULT] log_file or log_dir: {error}") from error
+    except ValueError as error:
+        raise Mistake(f"[DEFAULT] default_log_levels: {error}") from error
+    except TypeError as error:
+        raise Mistake(
+            "[DEFAULT] rate_limit_interval, rate_limit_burst: must be numbers"
+        ) from error
     if missing:
         LOG.warning(
             "[DEFAULT] log_config_append: %s does not exist; logging is "

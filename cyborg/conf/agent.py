@@ -8,6 +8,8 @@ import socket
 
 from oslo_config import cfg
 
+from cyborg.conf import default
+
 
 @functools.cache
 def _full_name() -> str:
@@ -61,6 +63,7 @@ def _hardware() -> list[cfg.Opt]:
             "driver_timeout",
             default=30,
             min=0.1,
+            max=default.MAX_SECONDS,
             help="Seconds that one driver may take to look for its devices; "
             "after that its devices keep their last state and the other "
             "drivers go on.",

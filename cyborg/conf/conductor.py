@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from oslo_config import cfg
 
+from cyborg.conf import default
+
 
 def options() -> list[cfg.Opt]:
     """The options of `[conductor]`."""
@@ -21,6 +23,7 @@ def options() -> list[cfg.Opt]:
             "service_down_time",
             default=180,
             min=1,
+            max=default.MAX_SECONDS,
             help="Seconds without a sign of an agent or a conductor after "
             "which it counts as down, and its work as free to take over.",
         ),
@@ -28,6 +31,7 @@ def options() -> list[cfg.Opt]:
             "reconcile_interval",
             default=60,
             min=0.1,
+            max=default.MAX_SECONDS,
             help="Seconds after which a host's resource providers are "
             "compared with Placement again, though nothing changed here. "
             "What Placement still has to be told is repeated sooner.",

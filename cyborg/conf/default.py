@@ -8,6 +8,9 @@ import socket
 from oslo_config import cfg
 from oslo_config import types
 
+MAX_SECONDS = 10**9
+"""More than anybody waits; what threads and dates can still reckon with."""
+
 STRATEGIES = ("keystone", "noauth")
 
 
@@ -59,6 +62,7 @@ def options() -> list[cfg.Opt]:
             "periodic_interval",
             default=60,
             min=0.1,
+            max=MAX_SECONDS,
             help="Seconds between two reports of an agent, and between two "
             "passes of a conductor over work that is late.",
         ),
@@ -74,6 +78,7 @@ def options() -> list[cfg.Opt]:
             "bind_timeout",
             default=60,
             min=1,
+            max=MAX_SECONDS,
             help="Seconds that the host may take to prepare an accelerator "
             "for an instance (programming included) before the binding "
             "counts as failed.",

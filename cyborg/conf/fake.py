@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from oslo_config import cfg
 
+from cyborg.conf import default
+
 
 def options() -> list[cfg.Opt]:
     """The options of `[fake]`."""
@@ -27,6 +29,7 @@ def options() -> list[cfg.Opt]:
             "program_seconds",
             default=0,
             min=0,
+            max=default.MAX_SECONDS,
             help="How long programming a fake device takes, in seconds.",
         ),
         cfg.BoolOpt(

@@ -195,6 +195,28 @@ def _configured(tmp_path: Path, text: str) -> cfg.ConfigOpts:
         ("[DEFAULT]\nhost = a b", "[DEFAULT] host: "),
         ("[oslo_messaging_rabbit]\nssl = x", "[oslo_messaging_rabbit] ssl: "),
         ("[upgrade_levels]\nagent = new", "[upgrade_levels] agent: "),
+        ("[api]\nport =", "[api] port: must not be empty"),
+        ("[DEFAULT]\nbind_timeout =", "[DEFAULT] bind_timeout: must not be"),
+        ("[DEFAULT]\nbind_timeout = nan", "[DEFAULT] bind_timeout: must be"),
+        ("[DEFAULT]\nbind_timeout = inf", "[DEFAULT] bind_timeout: "),
+        ("[conductor]\nworkers =", "[conductor] workers: must not be empty"),
+        (
+            "[conductor]\nservice_down_time = 99999999999",
+            "[conductor] service_down_time: Should be less than",
+        ),
+        ("[fake]\nprogram_seconds = 1e400", "[fake] program_seconds: "),
+        (
+            "[database]\nconnection = mysql://u:pa$word@127.0.0.1/c",
+            "[database] connection: a `$` stands before",
+        ),
+        ("[DEFAULT]\nlog_file = $nothing", "no such option nothing"),
+        ("[DEFAULT]\nstate_path = $state_path", "[DEFAULT] state_path: "),
+        ("[DEFAULT]\nauth_strategy = $nope.x", "[DEFAULT] auth_strategy: "),
+        (
+            "[DEFAULT]\ndefault_log_levels = a:b,=",
+            "[DEFAULT] default_log_levels: ",
+        ),
+        ("[DEFAULT]\nrate_limit_burst =", "[DEFAULT] rate_limit_interval, "),
         ("nonsense", "Failed to parse"),
     ],
 )
