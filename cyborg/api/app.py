@@ -7,6 +7,7 @@ so that everything that must always work is inside of it.
 
 from __future__ import annotations
 
+import configparser
 import io
 import logging
 import urllib.parse
@@ -88,10 +89,7 @@ def load_app(conf: cfg.ConfigOpts) -> WSGIApplication:
     service.adopt(conf)
     path = conf.find_file(conf.api.api_paste_config)
     if path:
-        pipeline: WSGIApplication = deploy.loadapp(
-            "config:" + urllib.parse.quote(path)
-        )
-        return pipeline
+        return _pipeline(path)
     LOG.info(
         "There is no %s; the built-in pipeline serves.",
         conf.api.api_paste_config,
@@ -102,6 +100,26 @@ def load_app(conf: cfg.ConfigOpts) -> WSGIApplication:
         crossing if crossing.allowed_origins else application
     )
     return result
+
+
+def _pipeline(path: str) -> WSGIApplication:
+    """What an operator's file describes; raises service.Mistake."""
+    try:
+        pipeline: WSGIApplication = deploy.loadapp(
+            "config:" + urllib.parse.quote(path)
+        )
+    except (
+        configparser.Error,
+        ImportError,
+        LookupError,
+        OSError,
+        UnicodeError,
+    ) as error:
+        reason = " ".join(str(error).split())
+        raise service.Mistake(
+            f"[api] api_paste_config: {path}: {reason}"
+        ) from error
+    return pipeline
 
 
 def routes() -> endpoint.Routes:

@@ -10,8 +10,10 @@ import dataclasses
 
 from keystonemiddleware import opts as keystone_opts
 from oslo_config import cfg
-from oslo_middleware import http_proxy_to_wsgi
-from oslo_middleware import sizelimit
+from oslo_middleware import opts as middleware_opts
+from oslo_policy import opts as policy_opts
+
+from cyborg import service
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Settings:
     def of(cls, conf: cfg.ConfigOpts) -> Settings:
         """The settings that `conf` holds; registers what libraries own."""
         register(conf)
+        service.validate(conf)
         endpoint = conf.api.public_endpoint
         return cls(
             noauth=conf.auth_strategy == "noauth",
@@ -37,14 +40,26 @@ class Settings:
             ),
             public_endpoint=endpoint.rstrip("/") if endpoint else None,
             proxied=conf.oslo_middleware.enable_proxy_headers_parsing,
-            max_body_size=conf.oslo_middleware.max_request_body_size,
+            max_body_size=_max_body_size(conf),
             max_accelerators=conf.api.max_accelerators_per_request,
         )
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Make `conf` know the options of the middleware that we read."""
-    for group, options in keystone_opts.list_auth_token_opts():
+    """Make `conf` know the options of all libraries around the API, so
+    that a bad value shows before a request needs it."""
+    for group, options in (
+        *keystone_opts.list_auth_token_opts(),
+        *middleware_opts.list_opts(),
+        *policy_opts.list_opts(),
+    ):
         conf.register_opts(options, group=group)
-    conf.register_opts(sizelimit.OPTS, group="oslo_middleware")
-    conf.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")
+
+
+def _max_body_size(conf: cfg.ConfigOpts) -> int:
+    size: int | None = conf.oslo_middleware.max_request_body_size
+    if size is None or size < 1:
+        raise service.Mistake(
+            "[oslo_middleware] max_request_body_size: must be 1 or more"
+        )
+    return size

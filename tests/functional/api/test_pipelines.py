@@ -253,3 +253,55 @@ def test_public_endpoint_begins_every_link(directory: Path) -> None:
     conf.set_override("public_endpoint", "https://cloud/x/", "api")
     answer = get(app.load_app(conf), "/v2", SCRIPT_NAME="/other")
     assert answer.json["links"][0]["href"] == "https://cloud/x/v2/"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (
+            "[oslo_middleware]\nmax_request_body_size =",
+            r"\[oslo_middleware\] max_request_body_size: must be",
+        ),
+        (
+            "[oslo_middleware]\nmax_request_body_size = 0",
+            r"\[oslo_middleware\] max_request_body_size: must be",
+        ),
+        (
+            "[oslo_middleware]\nmax_request_body_size = x",
+            r"\[oslo_middleware\] max_request_body_size: ",
+        ),
+        (
+            "[oslo_policy]\nremote_timeout = x",
+            r"\[oslo_policy\] remote_timeout",
+        ),
+        ("[healthcheck]\ndetailed = x", r"\[healthcheck\] detailed: "),
+        ("[cors]\nmax_age = x", r"\[cors\] max_age: "),
+        ("token_cache_time = x", r"\[keystone_authtoken\] token_cache_time: "),
+    ],
+)
+def test_a_bad_value_of_a_library_stops_at_start(
+    more: str, expected: str, directory: Path
+) -> None:
+    write(directory, more=more)
+    with pytest.raises(service.Mistake, match=expected):
+        app.load_app(service.configuration())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[pipeline:main\n",
+        "[app:main]\npaste.app_factory = nowhere.at_all:factory\n",
+        "[pipeline:main]\npipeline = one two\n",
+        "[app:main]\nuse = egg:nothing-of-this-name\n",
+    ],
+)
+def test_a_bad_pipeline_is_one_line_at_start(
+    text: str, directory: Path
+) -> None:
+    (directory / "api-paste.ini").write_text(text)
+    with pytest.raises(service.Mistake) as caught:
+        app.load_app(service.configuration())
+    assert str(caught.value).startswith("[api] api_paste_config: ")
+    assert "\n" not in str(caught.value)
