@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 HEALTHCHECK = "/healthcheck"
+DATABASE_SECONDS = 10
+"""How long a database may be silent before it counts as down."""
 
 
 def app_factory(
@@ -74,7 +76,7 @@ def make_app(
         conf,
         endpoint.Service(
             settings,
-            engine.Database(conf) if database is None else database,
+            database or engine.Database(conf, DATABASE_SECONDS),
             conductor,
             policy.Policy(conf, policies.list_rules()),
         ),

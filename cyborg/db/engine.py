@@ -31,9 +31,11 @@ import functools
 import importlib.util
 import logging
 import os
+import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
+from typing import Concatenate
 from typing import ParamSpec
 from typing import TypeVar
 
@@ -58,6 +60,9 @@ _UNREADY = frozenset({1049, 1054, 1146, "3D000", "42P01", "42703"})
 _UNFIT = frozenset({1267, 1271, 1300, 1366, 1406, 3854, 3988})
 """Text beyond the character set of an adopted table, or too long."""
 
+RETRY_SECONDS = 10
+"""After how long a transaction is not tried again."""
+
 SQLITE_BUSY_SECONDS = 30
 _WRITER = "cyborg_writer"
 
@@ -75,13 +80,19 @@ class Database:
     Nothing is connected until the first transaction, so that a service
     starts while its database is still down.  Raises `cfg.Error` where the
     options cannot lead to a database.
+
+    With `patience` a server that says nothing for so many seconds counts as
+    down; without it one waits as long as the driver does, as a migration
+    must.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(
+        self, conf: cfg.ConfigOpts, patience: int | None = None
+    ) -> None:
         conf.register_opts(options.database_opts, "database")
         if not conf.database.connection:
             raise cfg.RequiredOptError("connection", cfg.OptGroup("database"))
-        self.engine = _engine(conf)
+        self.engine = _engine(conf, patience)
         self.mysql_engine: str = getattr(
             conf.database, "mysql_engine", "InnoDB"
         )
@@ -147,15 +158,31 @@ def retried(function: Callable[P, R]) -> Callable[P, R]:
         retry_on_disconnect=True,
         retry_on_deadlock=True,
         exception_checker=_not_connected,
-    )(function)
+    )(_until(function))
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         with translated():
-            result: R = again(*args, **kwargs)
+            end = time.monotonic() + RETRY_SECONDS
+            result: R = again(end, *args, **kwargs)
             return result
 
     return wrapper
+
+
+def _until(
+    function: Callable[P, R],
+) -> Callable[Concatenate[float, P], R]:
+    """The function, which is not begun after a moment: each try may itself
+    take long to find that nobody answers."""
+
+    @functools.wraps(function)
+    def attempt(end: float, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if time.monotonic() > end:
+            raise exception.Unavailable("The database does not answer.")
+        return function(*args, **kwargs)
+
+    return attempt
 
 
 @contextlib.contextmanager
@@ -218,11 +245,13 @@ def _not_connected(error: BaseException) -> bool:
     )
 
 
-def _engine(conf: cfg.ConfigOpts) -> sa.Engine:
+def _engine(conf: cfg.ConfigOpts, patience: int | None) -> sa.Engine:
     try:
         url = _with_driver(sa.make_url(conf.database.connection))
         if url.get_backend_name() == "sqlite":
             return _sqlite(url)
+        if patience is not None:
+            url = _impatient(url, patience)
         return _server(url, conf.database)
     except (
         sa.exc.ArgumentError,
@@ -256,6 +285,23 @@ def _with_driver(url: sa.URL) -> sa.URL:
             name = "mysqldb" if driver == "MySQLdb" else driver
             return url.set(drivername=f"{url.drivername}+{name}")
     return url
+
+
+def _impatient(url: sa.URL, seconds: int) -> sa.URL:
+    """The URL with time limits, where it has none of its own."""
+    limits = {"connect_timeout": seconds}
+    if url.get_backend_name() == "postgresql":
+        # libpq has none for an answer: this one is for lost hosts.
+        limits["tcp_user_timeout"] = seconds * 1000
+    else:
+        limits |= {"read_timeout": seconds, "write_timeout": seconds}
+    return url.update_query_dict(
+        {
+            name: str(value)
+            for name, value in limits.items()
+            if name not in url.query
+        }
+    )
 
 
 def _server(url: sa.URL, section: Any) -> sa.Engine:

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from concurrent import futures
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from oslo_config import cfg
 from oslo_db import exception as db_exception
 
+import cyborg.conf
 from cyborg import exception
 from cyborg.db import arqs
 from cyborg.db import devices
@@ -203,3 +207,38 @@ def test_a_database_without_our_tables_is_unavailable(
         pytest.raises(exception.Unavailable, match="cyborg-dbsync"),
     ):
         devices.list_devices(database)
+
+
+@pytest.mark.parametrize("driver", ["mysql+pymysql", "mysql+mysqldb"])
+def test_a_server_that_says_nothing_is_a_database_that_does_not_answer(
+    driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("MySQLdb" if driver.endswith("db") else "pymysql")
+    monkeypatch.setattr(engine, "RETRY_SECONDS", 1)
+    conf = cfg.ConfigOpts()
+    cyborg.conf.register(conf)
+    conf([], default_config_files=[], default_config_dirs=[])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        conf.set_override(
+            "connection", f"{driver}://u:p@127.0.0.1:{port}/c", "database"
+        )
+        database = engine.Database(conf, patience=1)
+        began = time.monotonic()
+        with pytest.raises(exception.Unavailable):
+            devices.list_devices(database)
+        assert time.monotonic() - began < 6
+
+
+def test_the_limits_of_an_operator_come_first() -> None:
+    url = sa.make_url("mysql+pymysql://u:p@h/c?read_timeout=77")
+    assert dict(engine._impatient(url, 10).query) == {
+        "connect_timeout": "10",
+        "read_timeout": "77",
+        "write_timeout": "10",
+    }
+    url = sa.make_url("postgresql+psycopg2://u:p@h/c")
+    assert dict(engine._impatient(url, 10).query) == {
+        "connect_timeout": "10",
+        "tcp_user_timeout": "10000",
+    }
