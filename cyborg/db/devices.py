@@ -235,10 +235,12 @@ def delete_attribute(database: engine.Database, uuid: str) -> None:
     """Remove an attribute.  Raises NotFound.
 
     A trait is remembered as retired, so that it leaves Placement, unless
-    another attribute of the deployable has it too.
+    another attribute of the deployable has it too.  What a driver reported
+    comes back with the host's next report, which is asked for.
     """
     with database.writer() as session:
         attribute = _attribute(session, uuid)
+        hostname = _hostname(session, attribute.deployable_id)
         _lock_deployable(session, attribute.deployable_id)
         session.execute(
             sa.delete(models.Attribute).where(
@@ -247,7 +249,14 @@ def delete_attribute(database: engine.Database, uuid: str) -> None:
         )
         if attribute.key.startswith("trait"):
             retire_traits(session, attribute.deployable_id, {attribute.value})
-            owe_sync(session, _hostname(session, attribute.deployable_id))
+            owe_sync(session, hostname)
+        if attribute.source != "operator":
+            session.execute(
+                sa.update(models.Host)
+                .where(_belongs(hostname))
+                .values(digest=None)
+                .execution_options(synchronize_session=False)
+            )
 
 
 @engine.retried

@@ -68,6 +68,29 @@ def test_a_deployable_comes_with_its_attributes_in_order(
         assert [pair.key for pair in found.attributes] == wanted
 
 
+@pytest.mark.parametrize("source", ["driver", "operator"])
+def test_a_drivers_attribute_that_is_deleted_is_asked_for_again(
+    database: engine.Database, unit: models.Deployable, source: str
+) -> None:
+    attribute = models.Attribute(
+        uuid=models.new_uuid(),
+        deployable_id=unit.id,
+        key="rc",
+        value="FPGA",
+        source=source,
+    )
+    rows.add(
+        database,
+        attribute,
+        models.Host(
+            name="compute-1", provider_name="compute-1", digest="known"
+        ),
+    )
+    devices.delete_attribute(database, attribute.uuid)
+    (host,) = hosts(database)
+    assert host.digest == (None if source == "driver" else "known")
+
+
 def test_disabling_twice_owes_one_sync(
     database: engine.Database, card: models.Device
 ) -> None:
