@@ -247,8 +247,10 @@ def _keep_handles(
     for handle in sorted(old.handles, key=lambda one: not one.held):
         if handle.handle in wanted:
             wanted.remove(handle.handle)
+            if handle.lost:
+                result.handle_changes[handle.id] = {"lost_at": None}
         elif handle.held:
-            result.unsettled = True
+            _lose_handle(result, handle)
         else:
             result.gone_handles.append(handle.id)
     missing = 0
@@ -303,18 +305,27 @@ def _lose_deployable(
 ) -> None:
     """A deployable that its device does not have any more.
 
-    While in use it keeps what is in use and offers nothing else.
+    While in use it keeps what is in use and offers nothing.
     """
     if not deployable.held:
         _remove_deployable(result, deployable)
         return
     result.unsettled = True
-    held = [handle for handle in deployable.handles if handle.held]
-    result.gone_handles += [h.id for h in deployable.handles if not h.held]
-    if deployable.num_accelerators != len(held):
-        result.deployable_changes[deployable.id] = {
-            "num_accelerators": len(held)
-        }
+    for handle in deployable.handles:
+        if handle.held:
+            _lose_handle(result, handle)
+        else:
+            result.gone_handles.append(handle.id)
+    if deployable.num_accelerators:
+        result.deployable_changes[deployable.id] = {"num_accelerators": 0}
+
+
+def _lose_handle(result: rows.Plan, handle: rows.StoredHandle) -> None:
+    """A unit that is in use and not there any more: it is given to nobody
+    else once it is given back."""
+    result.unsettled = True
+    if not handle.lost:
+        result.handle_changes[handle.id] = {"lost_at": models.now()}
 
 
 def _remove_deployable(

@@ -219,7 +219,8 @@ def free_handles(
 ) -> dict[int, list[int]]:
     """Handles (ids) that nobody has, by deployable.
 
-    One that an ARQ refers to is not free, whatever an adopted row says.
+    One that an ARQ refers to is not free, whatever an adopted row says, nor
+    is one that its card has no more.
     """
     held = sa.select(Arq.id).where(Arq.attach_handle_id == Handle.id).exists()
     rows = session.execute(
@@ -227,6 +228,7 @@ def free_handles(
         .where(
             Handle.deployable_id.in_(deployables),
             Handle.in_use.is_not(sa.true()),
+            Handle.lost_at.is_(None),
             ~held,
         )
         .order_by(Handle.id)
@@ -241,7 +243,11 @@ def take_handles(session: orm.Session, handles: Collection[int]) -> bool:
     """Whether all of them were free and are now ours."""
     result = session.execute(
         sa.update(Handle)
-        .where(Handle.id.in_(sorted(handles)), Handle.in_use.is_not(sa.true()))
+        .where(
+            Handle.id.in_(sorted(handles)),
+            Handle.in_use.is_not(sa.true()),
+            Handle.lost_at.is_(None),
+        )
         .values(in_use=True)
         .execution_options(synchronize_session=False)
     )

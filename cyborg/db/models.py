@@ -245,6 +245,11 @@ class AttachHandle(Base):
         sa.Enum("PCI", "MDEV", "TEST_PCI", name="attach_type")
     )
     attach_info: orm.Mapped[str] = orm.mapped_column(String(255))
+    lost_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        sa.DateTime
+    )
+    """Ours: since when no report has it, though an ARQ still holds it; it
+    is not given to another."""
 
 
 class DeviceProfile(Base):

@@ -29,6 +29,8 @@ class StoredHandle:
     id: int
     handle: inventory.AttachHandle
     held: bool
+    lost: bool = False
+    """No report has it any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ class Plan:
         default_factory=dict
     )
     deployable_changes: dict[int, dict[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+    handle_changes: dict[int, dict[str, object]] = dataclasses.field(
         default_factory=dict
     )
     gone_attributes: list[int] = dataclasses.field(default_factory=list)
@@ -245,6 +250,7 @@ def _handles(
                 inventory.AttachType(handle.attach_type),
                 inventory.canonical(handle.attach_info),
             ),
-            bool(handle.in_use) or arq_id is not None,
+            held=bool(handle.in_use) or arq_id is not None,
+            lost=handle.lost_at is not None,
         )
     return {key: list(value.values()) for key, value in found.items()}

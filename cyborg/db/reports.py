@@ -96,6 +96,7 @@ def apply(session: orm.Session, plan: report_rows.Plan) -> None:
     _remove(session, plan)
     bulk.update(session, Device, plan.device_changes)
     bulk.update(session, Deployable, plan.deployable_changes)
+    bulk.update(session, Handle, plan.handle_changes)
     device_ids = _add_devices(session, plan)
     deployable_ids, controlpath_ids = _add_deployables(
         session, plan, device_ids

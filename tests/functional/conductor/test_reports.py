@@ -215,7 +215,7 @@ def test_a_renamed_deployable_never_offers_what_is_in_use(
     renamed = changed(device(accelerators=2), name="compute-1_new")
     world.report(renamed)
     rows = {row.name: row for row in world.all(Deployable)}
-    assert rows["compute-1_0000:0c:00.0"].num_accelerators == 1
+    assert rows["compute-1_0000:0c:00.0"].num_accelerators == 0
     assert rows["compute-1_new"].num_accelerators == 1
     infos = [row.attach_info for row in world.all(Handle)]
     assert len(infos) == len(set(infos)) == 2
@@ -224,6 +224,52 @@ def test_a_renamed_deployable_never_offers_what_is_in_use(
     assert [row.name for row in world.all(Deployable)] == ["compute-1_new"]
     assert world.all(Deployable)[0].num_accelerators == 2
     assert len(world.all(Handle)) == 2
+
+
+def test_a_unit_that_its_card_lost_goes_to_nobody_else(world: World) -> None:
+    world.report(device(accelerators=2))
+    first, second = world.arqs(1), world.arqs(1)
+    world.bind(first)
+    world.bind(second)
+    there = {
+        world.arq(one[0]).attach_handle_id: one for one in (first, second)
+    }
+    kept, lost = (there[row.id] for row in world.all(Handle))
+    world.report(device(accelerators=1))
+    world.unbind(*lost)
+    with pytest.raises(exception.Conflict, match="no free accelerator"):
+        world.bind(lost)
+    world.unbind(*kept)
+    world.bind(kept)
+    world.report(device(accelerators=2))
+    world.bind(lost)
+
+
+def test_a_unit_that_comes_back_while_it_is_bound_is_as_it_was(
+    world: World,
+) -> None:
+    world.report(device(accelerators=2))
+    arqs = world.arqs(2)
+    world.bind(arqs)
+    world.report(device(accelerators=1))
+    world.report(device(accelerators=2))
+    assert [row.lost_at for row in world.all(Handle)] == [None, None]
+    whole = report(device(accelerators=2)).digest()
+    assert world.endpoint.heartbeat(CONTEXT, "compute-1", whole)
+    world.unbind(*arqs)
+    world.bind(arqs)
+
+
+def test_a_deployable_that_its_card_lost_is_bound_to_nobody_else(
+    world: World,
+) -> None:
+    world.report(device(accelerators=1))
+    arqs = world.arqs(1)
+    world.bind(arqs)
+    world.report(changed(device(accelerators=1), name="compute-1_new"))
+    world.unbind(*arqs)
+    with pytest.raises(exception.Conflict, match="no free accelerator"):
+        world.bind(arqs)
 
 
 def test_a_driver_that_failed_says_nothing_of_its_cards(

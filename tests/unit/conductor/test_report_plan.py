@@ -133,10 +133,22 @@ class Store:
                 *self._attributes(plan, one.id),
             ),
             handles=(
-                *(h for h in one.handles if h.id not in plan.gone_handles),
+                *(
+                    self._kept_handle(handle, plan)
+                    for handle in one.handles
+                    if handle.id not in plan.gone_handles
+                ),
                 *self._handles(plan, one.id),
             ),
         )
+
+    def _kept_handle(
+        self, handle: rows.StoredHandle, plan: rows.Plan
+    ) -> rows.StoredHandle:
+        values = plan.handle_changes.get(handle.id)
+        if values is None:
+            return handle
+        return dataclasses.replace(handle, lost=values["lost_at"] is not None)
 
     def _new(
         self, plan: rows.Plan, parent: int | str
@@ -186,6 +198,16 @@ class Store:
                 ),
             )
             for device in self.devices
+        ]
+
+    def offered(self) -> list[tuple[str, inventory.AttachHandle]]:
+        """Units that can be taken once nobody has them, by deployable."""
+        return [
+            (one.name, handle.handle)
+            for device in self.devices
+            for one in device.deployables
+            for handle in one.handles
+            if not (device.lost or handle.lost)
         ]
 
     def units(self) -> list[tuple[inventory.AttachHandle, bool]]:
@@ -288,6 +310,12 @@ def test_what_is_in_use_stays_and_is_never_offered_twice(
     )
     units = [unit for unit, _ in now]
     assert len(units) == len(set(units))
+    assert set(store.offered()) <= {
+        (one.name, unit)
+        for device in second
+        for one in device.deployables
+        for unit in one.attach_handles
+    }
     store.apply(plan(store, second))
     for unit in taken:
         store.hold(unit, held=False)

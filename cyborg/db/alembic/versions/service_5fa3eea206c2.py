@@ -43,6 +43,7 @@ COLUMNS: tuple[tuple[str, str, Any], ...] = (
     ("devices", "lost_at", sa.DateTime),
     ("deployables", "retired_traits", sa.Text),
     ("deployables", "job_id", sa.Integer),
+    ("attach_handles", "lost_at", sa.DateTime),
     (REQUESTS, "profile_group", sa.Text),
     (REQUESTS, "image_uuid", sa.String(36)),
     (REQUESTS, "job_id", sa.Integer),
