@@ -58,16 +58,18 @@ class Placement:
 
     def reconcile(
         self, root_uuid: str, wanted: Sequence[WantedProvider]
-    ) -> None:
+    ) -> bool:
         """Make our providers below `root_uuid` exactly the `wanted` ones.
 
-        A provider that is not wanted goes, or is closed while it has
-        allocations.  Raises NotFound where the root is not there, and
-        ProvidersRefused, after doing all the others.
+        Whether something had to be changed for that.  A provider that is
+        not wanted goes, or is closed while it has allocations.  Raises
+        NotFound where the root is not there, and ProvidersRefused, after
+        doing all the others.
         """
         tree = self._tree(root_uuid)
         with tree.lock:
             self._finish(tree, wanted, tree.reconcile)
+            return tree.written
 
     def refresh_inventories(
         self, root_uuid: str, wanted: Sequence[WantedProvider]

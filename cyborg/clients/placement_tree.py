@@ -45,6 +45,8 @@ class HostTree:
         self._root = root
         self._known: dict[str, Known] = {}
         self._wanted: tuple[WantedProvider, ...] = ()
+        self.written = False
+        """Whether Placement took a write since the last `read`."""
 
     def read(self, wanted: Iterable[WantedProvider]) -> None:
         """List the tree (one call); raises NotFound where it has no root.
@@ -53,6 +55,7 @@ class HostTree:
         are wanted, and those that were ours before somebody renamed them.
         """
         self._wanted = tuple(wanted)
+        self.written = False
         found = self._api.get("/resource_providers", {"in_tree": self._root})
         ours = {each.uuid for each in self._wanted} | self._known.keys()
         before, self._known = self._known, {}
@@ -187,6 +190,7 @@ class HostTree:
             },
         )
         if status == 200:
+            self.written = True
             LOG.info("Resource provider %s created", provider.name)
             known = Known(provider.name, body["generation"], {}, frozenset())
             self._known[provider.uuid] = known
@@ -283,6 +287,7 @@ class HostTree:
             "PUT", f"/resource_providers/{uuid}{what}", body
         )
         if status == 200:
+            self.written = True
             return answer
         said = placement_api.detail(answer)
         if placement_api.code(answer) == placement_api.INVENTORY_IN_USE:
@@ -309,6 +314,7 @@ class HostTree:
         """Whether it is gone now; False while it is in use."""
         status, body = self._api.send("DELETE", f"/resource_providers/{uuid}")
         if status in (204, 404):
+            self.written = True
             LOG.info("Resource provider %s removed", self._known[uuid].name)
             del self._known[uuid]
             return True

@@ -19,6 +19,7 @@ from cyborg.conductor import binding
 from cyborg.conductor import programming
 from cyborg.conductor import reports
 from cyborg.conductor import requests
+from cyborg.conductor import sync
 from cyborg.conductor.choice import missing_arqs
 from cyborg.conductor.work import Work
 from cyborg.context import RequestContext
@@ -168,8 +169,13 @@ class ConductorEndpoint:
         self, _context: RequestContext, device_uuid: str, status: str
     ) -> None:
         """Enables or disables a device."""
-        host = devices.set_device_status(self._database, device_uuid, status)
-        self._work.sync.soon(host.id, device_uuid)
+        host, changed = devices.set_device_status(
+            self._database, device_uuid, status
+        )
+        self._work.sync.soon(
+            host.id,
+            sync.Change(device_uuid, host.revision) if changed else None,
+        )
 
     @oslo_messaging.expose  # type: ignore[untyped-decorator]
     def create_attribute(

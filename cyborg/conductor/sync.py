@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import NamedTuple
 from typing import Protocol
 
 from cyborg import exception
@@ -40,13 +41,20 @@ class Tree(Protocol):
 
     def reconcile(
         self, root_uuid: str, wanted: Sequence[WantedProvider]
-    ) -> None:
-        """Makes all our providers below the root so."""
+    ) -> bool:
+        """Makes all our providers below the root so; whether they were not."""
 
     def refresh_inventories(
         self, root_uuid: str, wanted: Sequence[WantedProvider]
     ) -> None:
         """Makes the inventories of these providers so."""
+
+
+class Change(NamedTuple):
+    """The revision of a host that changed one device's inventories alone."""
+
+    device_uuid: str
+    revision: int
 
 
 class Synchronizer:
@@ -69,30 +77,30 @@ class Synchronizer:
         self._locks: dict[int, threading.Lock] = {}
         self._locks_lock = threading.Lock()
 
-    def soon(self, host_id: int, device_uuid: str | None = None) -> None:
+    def soon(self, host_id: int, change: Change | None = None) -> None:
         """Has the host synced, now that its rows have changed.
 
-        `device_uuid`: only this device's inventories have.
+        `change`: that is all this change was.
         """
         if self._placement is not None:
             self._pool.submit(
-                lambda: self.sync(host_id, device_uuid),
-                ("sync", host_id, device_uuid),
+                lambda: self.sync(host_id, change),
+                ("sync", host_id, change),
             )
 
     def look_soon(self) -> None:
         """Has every host looked at that is owed now."""
         self._wake(0.0)
 
-    def sync(self, host_id: int, device_uuid: str | None = None) -> None:
+    def sync(self, host_id: int, change: Change | None = None) -> None:
         """Brings what is owed of a host to Placement."""
         with self._lock_of(host_id):
             host = _read(self._database, host_id)
             if host is not None and host.revision != host.synced_revision:
-                self._bring_all(host, device_uuid)
+                self._bring_all(host, change)
 
     def _bring_all(
-        self, host: hosts.HostOffers, device_uuid: str | None
+        self, host: hosts.HostOffers, change: Change | None
     ) -> None:
         """Brings a host to Placement, again while its rows change.
 
@@ -100,13 +108,12 @@ class Synchronizer:
         ours: then ours are brought anew, though nothing is owed any more.
         """
         for _ in range(ATTEMPTS):
-            if self._bring(host, device_uuid):
+            if self._bring(host, change):
                 return
             found = _read(self._database, host.id)
             if found is None:
                 return
             host = found
-            device_uuid = None
         LOG.debug("Host %s keeps changing; its sync is owed", host.name)
 
     def _lock_of(self, host_id: int) -> threading.Lock:
@@ -149,26 +156,28 @@ class Synchronizer:
             except exception.PlacementUnavailable:
                 failures.append(host_id)
 
-    def _bring(self, host: hosts.HostOffers, device_uuid: str | None) -> bool:
+    def _bring(self, host: hosts.HostOffers, change: Change | None) -> bool:
         """Whether Placement now has all of the host's rows."""
         if self._placement is None or host.provider_uuid is None:
             return True
         alone = (
-            device_uuid is not None
-            and host.synced_revision == host.revision - 1
+            change is not None
+            and host.revision == change.revision
+            and host.synced_revision == change.revision - 1
         )
+        corrected = False
         try:
-            if alone:
+            if change is not None and alone:
                 self._placement.refresh_inventories(
                     host.provider_uuid,
                     providers.wanted(
                         offer
                         for offer in host.offers
-                        if offer.device_uuid == device_uuid
+                        if offer.device_uuid == change.device_uuid
                     ),
                 )
             else:
-                self._placement.reconcile(
+                corrected = self._placement.reconcile(
                     host.provider_uuid, providers.wanted(host.offers)
                 )
         except exception.NotFound:
@@ -178,6 +187,11 @@ class Synchronizer:
             _postpone(self._database, host.id, self._backoff)
             self._wake(self._backoff)
             raise
+        if corrected and host.revision == host.synced_revision:
+            # Nothing was owed.  Was it somebody else's slip that we have
+            # mended, or newer rows that another conductor had brought?
+            now = _read(self._database, host.id)
+            return now is None or now.revision == host.revision
         return _note(self._database, host, alone, self._interval)
 
     def _forget_root(self, host: hosts.HostOffers) -> None:

@@ -262,11 +262,12 @@ def delete_attribute(database: engine.Database, uuid: str) -> None:
 @engine.retried
 def set_device_status(
     database: engine.Database, uuid: str, status: str
-) -> models.Host:
+) -> tuple[models.Host, bool]:
     """Enable a device or take it into maintenance.
 
-    Returns the host whose providers follow; its revision grows only where
-    the status changed.  Raises NotFound.
+    Returns the host whose providers follow, and whether its revision is
+    that of this change: it grows only where the status changed.  Raises
+    NotFound.
     """
     device = models.Device
     chosen = query.same(device.uuid, uuid)
@@ -288,7 +289,9 @@ def set_device_status(
         if not found:
             raise _missing("device", uuid)
         host = _chosen(found[0].hostname, [row.Host for row in found])
-        return host or owe_sync(session, found[0].hostname)
+        if host is None:
+            return owe_sync(session, found[0].hostname), False
+        return host, bool(changed.rowcount)
 
 
 def _belongs(hostname: Any) -> sa.ColumnElement[bool]:

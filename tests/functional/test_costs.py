@@ -19,6 +19,7 @@ from cyborg.clients.placement import Placement
 from cyborg.conductor import binding
 from cyborg.conductor import reports
 from cyborg.conductor import requests
+from cyborg.conductor.sync import Change
 from cyborg.conductor.sync import Synchronizer
 from cyborg.db import devices
 from cyborg.db import engine
@@ -282,8 +283,11 @@ def test_enabling_and_disabling_costs_five_statements(
             placement.counted() as calls,
             StatementCounter(world.database.engine) as counter,
         ):
-            host = devices.set_device_status(world.database, row.uuid, status)
-            cold.sync(host.id, row.uuid)
+            host, changed = devices.set_device_status(
+                world.database, row.uuid, status
+            )
+            cold.sync(host.id, Change(row.uuid, host.revision))
+        assert changed
         assert len(counter.statements) <= 5, counter.statements
         assert len(calls) <= 2 + 1
         inventory = placement.inventories(provider_of())["FPGA"]

@@ -14,8 +14,13 @@ import sqlalchemy as sa
 
 from cyborg.clients.nova import Nova
 from cyborg.clients.placement import Placement
+from cyborg.conductor import background
 from cyborg.conductor import events
+from cyborg.conductor.sync import Change
+from cyborg.conductor.sync import Synchronizer
 from cyborg.conductor.work import Work
+from cyborg.db import bulk
+from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import models
 from tests.functional.conductor import world as worlds
@@ -119,6 +124,78 @@ def test_disabling_reserves_every_deployable_of_the_device(
         inventory = placement.inventories(provider_of())["FPGA"]
         assert inventory["reserved"] == reserved
         assert inventory["max_unit"] == inventory["total"] == 16
+
+
+def unstarted(world: World, placement: PlacementService) -> Synchronizer:
+    """What a conductor brings to Placement, when it is told to."""
+    return Synchronizer(
+        world.database,
+        Placement(placement.adapter()),
+        3600,
+        background.Pool(1, "test"),
+        lambda delay: None,
+    )
+
+
+def test_a_device_that_is_disabled_late_does_not_hide_another_change(
+    world: World, placement: PlacementService, root: str
+) -> None:
+    first = unstarted(world, placement)
+    world.report(device(), device(bus=0x20), provider_uuid=root)
+    host = world.all(Host)[0]
+    first.sync(host.id)
+    row = world.all(models.Device)[1]
+    late, _ = devices.set_device_status(
+        world.database, row.uuid, "maintaining"
+    )
+    first.sync(host.id)
+    other = world.all(models.Deployable)[0]
+    devices.create_attribute(world.database, other.id, "trait9", "CUSTOM_X")
+    first.sync(host.id, Change(row.uuid, late.revision))
+    assert "CUSTOM_X" in placement.traits(provider_of())
+    assert not owed(world)
+
+
+def test_enabling_what_is_enabled_does_not_hide_another_change(
+    world: World, placement: PlacementService, root: str
+) -> None:
+    syncs = []
+    world.report(device(), device(bus=0x20), provider_uuid=root)
+    world.work.sync.soon = (  # type: ignore[method-assign]
+        lambda *arguments: syncs.append(arguments)
+    )
+    row = world.all(models.Device)[1]
+    for _ in range(2):
+        world.endpoint.set_device_status(CONTEXT, row.uuid, "maintaining")
+    host = world.all(Host)[0]
+    assert syncs == [
+        (host.id, Change(row.uuid, host.revision)),
+        (host.id, None),
+    ]
+
+
+def test_an_audit_that_another_conductor_overtook_is_done_again(
+    world: World, placement: PlacementService, root: str
+) -> None:
+    slow, fast = unstarted(world, placement), unstarted(world, placement)
+    world.report(device(), provider_uuid=root)
+    host = world.all(Host)[0]
+    fast.sync(host.id)
+    world.execute(sa.update(Host).values(sync_due_at=bulk.after(-1)))
+    row = world.all(models.Device)[0]
+    done = []
+
+    def overtake(method: str, path: str, body: bytes) -> None:
+        if not done:
+            done.append(path)
+            devices.set_device_status(world.database, row.uuid, "maintaining")
+            fast.sync(host.id)
+
+    placement.hook = overtake
+    slow.pass_due()
+    assert done
+    assert not owed(world)
+    assert placement.inventories(provider_of())["FPGA"]["reserved"] == 16
 
 
 def test_a_faulty_and_a_lost_card_are_withheld(

@@ -94,14 +94,18 @@ def test_a_drivers_attribute_that_is_deleted_is_asked_for_again(
 def test_disabling_twice_owes_one_sync(
     database: engine.Database, card: models.Device
 ) -> None:
-    host = devices.set_device_status(database, card.uuid, "maintaining")
+    host, _ = devices.set_device_status(database, card.uuid, "maintaining")
     assert (host.name, host.provider_name) == ("compute-1", "compute-1")
     assert host.revision > host.synced_revision
     assert host.sync_due_at is not None
-    again = devices.set_device_status(database, card.uuid, "maintaining")
+    again, changed = devices.set_device_status(
+        database, card.uuid, "maintaining"
+    )
+    assert not changed
     assert (again.id, again.revision) == (host.id, host.revision)
     assert devices.get_device(database, card.uuid).status == "maintaining"
-    back = devices.set_device_status(database, card.uuid, "enabled")
+    back, changed = devices.set_device_status(database, card.uuid, "enabled")
+    assert changed
     assert back.revision == host.revision + 1
 
 
@@ -113,7 +117,7 @@ def test_the_host_is_known_by_its_providers_name_before_its_own(
         models.Host(name="compute-1", provider_name="other"),
         models.Host(name="agent-7", provider_name="compute-1"),
     )
-    host = devices.set_device_status(database, card.uuid, "maintaining")
+    host, _ = devices.set_device_status(database, card.uuid, "maintaining")
     assert host.name == "agent-7"
     assert host.revision == 1
     assert len(hosts(database)) == 2
@@ -125,7 +129,7 @@ def test_an_older_devices_host_is_known_by_its_own_name(
     rows.add(
         database, models.Host(name="compute-1", provider_name="c1.example")
     )
-    host = devices.set_device_status(database, card.uuid, "maintaining")
+    host, _ = devices.set_device_status(database, card.uuid, "maintaining")
     assert (host.provider_name, host.revision) == ("c1.example", 1)
 
 

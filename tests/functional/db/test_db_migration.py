@@ -182,7 +182,7 @@ def test_adopted_rows_can_be_changed_and_deleted(
         assert attribute.source == "driver"
         devices.delete_attribute(database, attribute.uuid)
     for device in devices.list_devices(database):
-        host = devices.set_device_status(database, device.uuid, "enabled")
+        host, _ = devices.set_device_status(database, device.uuid, "enabled")
         assert host.provider_name == device.hostname
     profiles.create(database, "new", [{"resources:PGPU": "1"}])
     profiles.delete(database, ["new", "with-bitstream"])
