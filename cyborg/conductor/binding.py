@@ -281,7 +281,7 @@ def begin_program(
             "function_id": program.function_id,
         },
         lease=settings.new_lease(),
-        deadline=bulk.after(settings.bind_timeout),
+        seconds=settings.bind_timeout,
     )
     if not jobs.take_deployable(session, provider.deployable_id, job.id):
         raise exception.Conflict(f"{provider.name} is busy")

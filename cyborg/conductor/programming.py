@@ -9,10 +9,10 @@ up.  The agent joins orders of the same job, so that a second order is safe.
 from __future__ import annotations
 
 import concurrent.futures
-import datetime as dt
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Protocol
@@ -22,12 +22,10 @@ from cyborg import context as cyborg_context
 from cyborg import exception
 from cyborg.conductor import background
 from cyborg.conductor.binding import withhold
-from cyborg.conductor.events import seconds_until
 from cyborg.conductor.settings import Settings
 from cyborg.db import bulk
 from cyborg.db import engine
 from cyborg.db import jobs
-from cyborg.db import models
 from cyborg.rpc.agent import ProgramOrder
 from cyborg.rpc.agent import ProgramResult
 
@@ -100,7 +98,7 @@ class Programmer:
 
     def _run(self, job: jobs.Claimed) -> exception.CyborgError | None:
         while not self._stopped.is_set():
-            left = (job.deadline - models.now()).total_seconds()
+            left = job.ends_at - time.monotonic()
             if left <= 0:
                 return self._fail(job, exception.Timeout(TOO_LATE))
             try:
@@ -146,7 +144,7 @@ class Programmer:
         with self._lock:
             running = set(self._running)
         lease = self._settings.new_lease()
-        overdue, taken, due = _look(self._database, running, lease)
+        overdue, taken, wait = _look(self._database, running, lease)
         for job_id in overdue:
             ended = _fail(
                 self._database, job_id, TOO_LATE, self._settings.grace
@@ -161,7 +159,8 @@ class Programmer:
             LOG.info("Job %s is taken over: %s", job.uuid, _name(job))
             self.start(job)
         renewal = self._settings.lease / 3
-        wait = seconds_until(due)
+        if wait is not None:
+            wait = max(1.0, wait)
         if running or taken:
             return renewal if wait is None else min(wait, renewal)
         return wait
@@ -227,13 +226,14 @@ def _fail(
 @engine.retried
 def _look(
     database: engine.Database, running: set[int], lease: jobs.Lease
-) -> tuple[list[int], list[jobs.Claimed], dt.datetime | None]:
+) -> tuple[list[int], list[jobs.Claimed], float | None]:
     with database.writer() as session:
+        now = jobs.clock(session)
         if running:
-            jobs.renew(session, running, lease)
-        overdue = jobs.overdue(session)
-        taken = jobs.take_over(session, lease, TAKEN_AT_ONCE)
-        return overdue, taken, jobs.next_due(session)
+            jobs.renew(session, running, lease, now)
+        overdue = jobs.overdue(session, now)
+        taken = jobs.take_over(session, lease, TAKEN_AT_ONCE, now)
+        return overdue, taken, jobs.next_due(session, now)
 
 
 @engine.retried

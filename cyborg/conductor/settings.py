@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from cyborg.db import bulk
 from cyborg.db import jobs
 
 
@@ -22,4 +21,4 @@ class Settings:
 
     def new_lease(self) -> jobs.Lease:
         """A lease that begins now."""
-        return jobs.Lease(self.owner, bulk.after(self.lease))
+        return jobs.Lease(self.owner, self.lease)

@@ -5,6 +5,10 @@ A job is inserted in the transaction that needs it, with the lease of the
 conductor that will run it.  Whoever ends it does so by an UPDATE that holds
 only while it is active, so that one end counts: what comes later changes
 nothing.
+
+Leases and deadlines are kept and compared by the database's clock.  By their
+own, a conductor whose clock is a minute ahead would end every job of the
+others at once.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import time
 from collections.abc import Collection
 from collections.abc import Mapping
 
@@ -39,10 +44,15 @@ ACTIVE = (QUEUED, RUNNING)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
-    """Which conductor runs a job, and until when it is believed to live."""
+    """Which conductor runs a job, and for how many seconds from now it is
+    believed to live."""
 
     owner: str
-    until: dt.datetime
+    seconds: float
+
+    def until(self, now: dt.datetime) -> dt.datetime:
+        """When it runs out, where it begins now."""
+        return now + dt.timedelta(seconds=self.seconds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,7 +65,8 @@ class Claimed:
     hostname: str
     deployable_id: int
     arguments: Mapping[str, str | None]
-    deadline: dt.datetime
+    ends_at: float
+    """When its time is up, by this process's monotonic clock."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +78,29 @@ class Told:
     state: arq.State
 
 
+def clock(session: orm.Session) -> dt.datetime:
+    """What time it is by the database's clock (1 statement).
+
+    SQLite has none of its own, and nobody on another machine.
+    """
+    dialect = session.get_bind().dialect.name
+    if dialect == "sqlite":
+        return models.now()
+    found = session.execute(sa.select(_CLOCKS[dialect])).scalar_one()
+    now: dt.datetime = found.replace(microsecond=0)
+    return now
+
+
+_MYSQL_CLOCK = sa.func.utc_timestamp(type_=sa.DateTime)
+_CLOCKS = {
+    "mysql": _MYSQL_CLOCK,
+    "mariadb": _MYSQL_CLOCK,
+    "postgresql": sa.func.timezone(
+        "utc", sa.func.clock_timestamp(), type_=sa.DateTime
+    ),
+}
+
+
 def create(
     session: orm.Session,
     deployable_id: int,
@@ -74,9 +108,10 @@ def create(
     *,
     arguments: Mapping[str, str | None],
     lease: Lease,
-    deadline: dt.datetime,
+    seconds: float,
 ) -> Claimed:
-    """A job that runs from now on (1 statement)."""
+    """A job that runs from now on, for so long at most (2 statements)."""
+    now = clock(session)
     job = Job(
         uuid=models.new_uuid(),
         kind=PROGRAM,
@@ -85,16 +120,16 @@ def create(
         deployable_id=deployable_id,
         arguments=json.dumps(arguments, sort_keys=True),
         owner=lease.owner,
-        lease_until=lease.until,
-        deadline=deadline,
+        lease_until=lease.until(now),
+        deadline=now + dt.timedelta(seconds=seconds),
         started_at=models.now(),
     )
     session.add(job)
     session.flush()
-    return _claimed(job)
+    return _claimed(job, now)
 
 
-def _claimed(job: models.Job) -> Claimed:
+def _claimed(job: models.Job, now: dt.datetime) -> Claimed:
     return Claimed(
         id=job.id,
         uuid=job.uuid,
@@ -102,7 +137,7 @@ def _claimed(job: models.Job) -> Claimed:
         hostname=job.hostname,
         deployable_id=job.deployable_id or 0,
         arguments=json.loads(job.arguments),
-        deadline=job.deadline,
+        ends_at=time.monotonic() + (job.deadline - now).total_seconds(),
     )
 
 
@@ -149,21 +184,27 @@ def controlpath(session: orm.Session, device_id: int) -> str:
     )
 
 
-def renew(session: orm.Session, jobs: Collection[int], lease: Lease) -> None:
+def renew(
+    session: orm.Session,
+    jobs: Collection[int],
+    lease: Lease,
+    now: dt.datetime,
+) -> None:
     """Says that the conductor which runs these still lives."""
     session.execute(
         sa.update(Job)
         .where(
             Job.id.in_(jobs), Job.owner == lease.owner, Job.state.in_(ACTIVE)
         )
-        .values(lease_until=lease.until)
+        .values(lease_until=lease.until(now))
         .execution_options(synchronize_session=False)
     )
 
 
-def take_over(session: orm.Session, lease: Lease, limit: int) -> list[Claimed]:
+def take_over(
+    session: orm.Session, lease: Lease, limit: int, now: dt.datetime
+) -> list[Claimed]:
     """Takes jobs whose conductor has died (2 statements, 1 when none)."""
-    now = models.now()
     rows = session.scalars(
         sa.select(Job)
         .where(
@@ -179,31 +220,36 @@ def take_over(session: orm.Session, lease: Lease, limit: int) -> list[Claimed]:
         session.execute(
             sa.update(Job)
             .where(Job.id.in_([row.id for row in rows]))
-            .values(owner=lease.owner, lease_until=lease.until, state=RUNNING)
+            .values(
+                owner=lease.owner,
+                lease_until=lease.until(now),
+                state=RUNNING,
+            )
             .execution_options(synchronize_session=False)
         )
-    return [_claimed(row) for row in rows]
+    return [_claimed(row, now) for row in rows]
 
 
-def overdue(session: orm.Session) -> list[int]:
+def overdue(session: orm.Session, now: dt.datetime) -> list[int]:
     """Jobs (ids) past their deadline."""
     return list(
         session.scalars(
-            sa.select(Job.id).where(
-                Job.state.in_(ACTIVE), Job.deadline <= models.now()
-            )
+            sa.select(Job.id).where(Job.state.in_(ACTIVE), Job.deadline <= now)
         )
     )
 
 
-def next_due(session: orm.Session) -> dt.datetime | None:
-    """When the next lease or deadline of a job runs out."""
+def next_due(session: orm.Session, now: dt.datetime) -> float | None:
+    """Seconds until the next lease or deadline of a job runs out."""
     row = session.execute(
         sa.select(
             sa.func.min(Job.lease_until), sa.func.min(Job.deadline)
         ).where(Job.state.in_(ACTIVE))
     ).one()
-    return min((time for time in row if time is not None), default=None)
+    return min(
+        ((due - now).total_seconds() for due in row if due is not None),
+        default=None,
+    )
 
 
 def state(session: orm.Session, job_id: int) -> tuple[str, str | None]:
@@ -382,6 +428,6 @@ def give_up(session: orm.Session, owner: str) -> None:
     session.execute(
         sa.update(Job)
         .where(Job.owner == owner, Job.state.in_(ACTIVE))
-        .values(lease_until=models.now())
+        .values(lease_until=clock(session))
         .execution_options(synchronize_session=False)
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime as dt
 import threading
 import uuid
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import pytest
 from cyborg import exception
 from cyborg.db import engine
 from cyborg.db import models
+from cyborg.rpc.agent import ProgramOrder
+from cyborg.rpc.agent import ProgramResult
 from tests import databases
 from tests.functional.conductor import world as worlds
 from tests.functional.conductor.world import World
@@ -257,3 +260,36 @@ def test_only_one_of_a_bind_and_a_programming_gets_the_card(
         world.delete(*plain, *other)
         assert world.used() == []
     assert card.num_accelerators == 2
+
+
+@pytest.mark.parametrize("seconds", [-70, 70])
+def test_a_conductor_whose_clock_is_wrong_takes_no_job_of_another(
+    conductors: list[World], monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    here, there = conductors
+    if here.database.engine.dialect.name == "sqlite":
+        pytest.skip("there is only the clock of this machine")
+    done = threading.Event()
+
+    def slow(order: ProgramOrder) -> ProgramResult:
+        done.wait(30)
+        return ProgramResult(order.image_uuid)
+
+    here.report(device())
+    arqs = here.arqs(1, **{"accel:bitstream_id": str(uuid.UUID(int=1))})
+    real, wrong = models.now, dt.timedelta(seconds=seconds)
+    begins, looks = (here, there) if seconds > 0 else (there, here)
+    begins.hosts.answer = slow
+    if seconds < 0:
+        monkeypatch.setattr(models, "now", lambda: real() + wrong)
+        begins.bind(arqs)
+        monkeypatch.undo()
+    else:
+        begins.bind(arqs)
+        monkeypatch.setattr(models, "now", lambda: real() + wrong)
+    looks.work.programmer.look()
+    monkeypatch.undo()
+    assert here.states(arqs) == ["BindStarted"]
+    assert looks.hosts.orders == []
+    done.set()
+    worlds.wait_until(lambda: here.states(arqs) == ["Bound"])
