@@ -177,6 +177,7 @@ def fail_forsaken(
                 models.Job.state.not_in(("queued", "running")),
             ),
         )
+        .with_for_update(of=Arq)
     ).all()
     if not rows:
         return 0

@@ -10,10 +10,14 @@ import uuid
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from cyborg import exception
+from cyborg.conductor import requests
+from cyborg.db import bulk
 from cyborg.db import engine
 from cyborg.db import models
 from cyborg.rpc.agent import ProgramOrder
@@ -293,3 +297,38 @@ def test_a_conductor_whose_clock_is_wrong_takes_no_job_of_another(
     assert looks.hosts.orders == []
     done.set()
     worlds.wait_until(lambda: here.states(arqs) == ["Bound"])
+
+
+def test_ending_a_forsaken_bind_frees_nothing_that_another_has_taken(
+    conductors: list[World],
+) -> None:
+    here, there = conductors
+    here.report(device(accelerators=1))
+    forsaken, other = here.arqs(1), here.arqs(1)
+    here.bind(forsaken)
+    here.execute(
+        sa.update(worlds.Arq)
+        .where(worlds.Arq.uuid == forsaken[0])
+        .values(state="BindStarted", updated_at=bulk.after(-3600))
+    )
+
+    def take() -> None:
+        there.unbind(*forsaken)
+        there.bind(other)
+
+    taking = threading.Thread(target=take)
+
+    def overtake(*arguments: Any) -> None:
+        statement = arguments[2]
+        if "coalesce" in statement.lower() and not taking.ident:
+            taking.start()
+            taking.join(2)
+
+    sa.event.listen(here.database.engine, "after_cursor_execute", overtake)
+    try:
+        requests.sweep(here.database, here.work.settings)
+    finally:
+        sa.event.remove(here.database.engine, "after_cursor_execute", overtake)
+        taking.join(30)
+    assert here.states(other) == ["Bound"]
+    assert here.used() == [here.arq(other[0]).attach_handle_id]
