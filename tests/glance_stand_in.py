@@ -32,6 +32,7 @@ class GlanceStandIn(loopback.Loopback):
     `say_length`: send Content-Length (else the body is chunked).
     `cut_after`: break the connection after so many bytes.
     `pause_after`: send so many bytes and then nothing more.
+    `pause_between`: seconds to wait after each piece.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class GlanceStandIn(loopback.Loopback):
         self.say_length = True
         self.cut_after: int | None = None
         self.pause_after: int | None = None
+        self.pause_between = 0.0
         self._closing = threading.Event()
         super().__init__()
 
@@ -123,6 +125,7 @@ class GlanceStandIn(loopback.Loopback):
                 handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             handler.wfile.flush()
             sent += len(piece)
+            self._closing.wait(self.pause_between)
             if self._interrupted(sent, handler):
                 return
         if not self.say_length:

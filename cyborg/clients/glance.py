@@ -57,10 +57,10 @@ class Glance:
         Raises NotFound; Invalid where it is larger than `max_bytes`, not
         usable, or not what its checksum promises; Unavailable.
         """
-        properties = self._properties(image_uuid)
+        deadline = time.monotonic() + max_seconds
+        properties = self._properties(image_uuid, max_seconds)
         _check_size(properties.get("size"), image_uuid, max_bytes)
         check = _Checksum(image_uuid, properties)
-        deadline = time.monotonic() + max_seconds
         try:
             descriptor, name = tempfile.mkstemp(prefix="image-", dir=directory)
         except OSError as error:
@@ -117,9 +117,11 @@ class Glance:
         """A whole URL: catalogues have this service with and without /v2."""
         return f"{self._service.endpoint().removesuffix('/v2')}/v2{path}"
 
-    def _properties(self, image_uuid: str) -> dict[str, object]:
+    def _properties(
+        self, image_uuid: str, patience: float
+    ) -> dict[str, object]:
         response = self._service.call(
-            "GET", self._url(f"/images/{image_uuid}")
+            "GET", self._url(f"/images/{image_uuid}"), patience=patience
         )
         self._check(response, image_uuid)
         properties = self._service.decoded(response)
@@ -135,7 +137,10 @@ class Glance:
         """The content, piece by piece, never more than `max_bytes` and never
         later than `deadline` (monotonic)."""
         response = self._service.call(
-            "GET", self._url(f"/images/{image_uuid}/file"), stream=True
+            "GET",
+            self._url(f"/images/{image_uuid}/file"),
+            stream=True,
+            patience=deadline - time.monotonic(),
         )
         received = 0
         with response:
@@ -143,7 +148,7 @@ class Glance:
             length = response.headers.get("Content-Length")
             _check_size(length, image_uuid, max_bytes)
             try:
-                for chunk in response.iter_content(CHUNK_BYTES):
+                for chunk in _pieces(response):
                     received += len(chunk)
                     _check_size(received, image_uuid, max_bytes)
                     self._check_time(image_uuid, deadline)
@@ -170,6 +175,17 @@ class Glance:
             raise exception.Invalid(f"{image_uuid} is not an image's uuid")
         if status != 200:
             raise self._service.failed(f"answered {status}")
+
+
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """The content as it comes: to wait for whole chunks of a sender that
+    dribbles would be to wait for ever.
+
+    An older urllib3 knows chunks only.
+    """
+    read = getattr(response.raw, "read1", response.raw.read)
+    while piece := read(CHUNK_BYTES):
+        yield piece
 
 
 class _Checksum:

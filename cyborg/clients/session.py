@@ -152,18 +152,24 @@ class Service:
         body: object = None,
         params: Mapping[str, str] | None = None,
         stream: bool = False,
+        patience: float | None = None,
     ) -> requests.Response:
         """The answer, where it says something of the request.
 
         `version` is a microversion with its service (`compute 2.82`);
-        `path` may be a whole URL.  A streamed answer must be closed by the
-        caller.
+        `path` may be a whole URL; `patience` is for how many seconds it may
+        be silent, where that is less than usual.  A streamed answer must be
+        closed by the caller.
         """
         headers = {"Accept": "application/json"}
         if stream:  # the bytes as they are stored, so that lengths are true
             headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         if version:
             headers["OpenStack-API-Version"] = version
+        connect, read = self._timeout
+        if patience is not None:
+            patience = max(0.1, patience)
+            connect, read = min(connect, patience), min(read, patience)
         try:
             response = self._adapter.request(
                 path,
@@ -173,7 +179,7 @@ class Service:
                 stream=stream,
                 headers=headers,
                 raise_exc=False,
-                timeout=self._timeout,
+                timeout=(connect, read),
             )
         except ks_exceptions.ClientException as error:
             raise self.failed("does not answer", error) from error

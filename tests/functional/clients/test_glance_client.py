@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,6 +165,30 @@ def test_a_download_that_stops_coming_is_given_up_in_time(
     with pytest.raises(exception.Unavailable):
         ours.download(image_uuid, tmp_path, LIMIT)
 
+    assert _nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize("say_length", [True, False])
+@pytest.mark.parametrize(
+    "way", [{"pause_after": 1}, {"pause_between": 0.2, "chunk_bytes": 1}]
+)
+def test_a_download_holds_nobody_longer_than_it_may(
+    glance_stand_in: GlanceStandIn,
+    ours: client.Glance,
+    tmp_path: Path,
+    way: dict[str, float],
+    say_length: bool,
+) -> None:
+    for name, value in way.items():
+        setattr(glance_stand_in, name, value)
+    glance_stand_in.say_length = say_length
+    image_uuid = glance_stand_in.add(CONTENT)
+    began = time.monotonic()
+
+    with pytest.raises(exception.Unavailable):
+        ours.download(image_uuid, tmp_path, LIMIT, max_seconds=1)
+
+    assert time.monotonic() - began < 3
     assert _nothing_left(tmp_path)
 
 
