@@ -58,7 +58,20 @@ def plan(
             continue
         if not _is_excused(device, failed):
             lose_device(result, device)
+    _take_along(result, stored, hostname)
     return result
+
+
+def _take_along(
+    result: rows.Plan, stored: Iterable[rows.StoredDevice], hostname: str
+) -> None:
+    """Devices that stay have the host's name of today, reported or not: by
+    any other they would not be found again."""
+    gone = set(result.gone_devices)
+    for device in stored:
+        if device.hostname != hostname and device.id not in gone:
+            changes = result.device_changes.setdefault(device.id, {})
+            changes["hostname"] = hostname
 
 
 def _busy(

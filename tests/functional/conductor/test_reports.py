@@ -388,6 +388,21 @@ def test_a_host_whose_provider_is_renamed_keeps_its_rows(
     assert len(world.used()) == 1
 
 
+@pytest.mark.parametrize("faults", [(), (FAULT,)])
+def test_a_card_that_is_away_when_its_host_is_renamed_is_known_again(
+    world: World, faults: tuple[inventory.DriverFault, ...]
+) -> None:
+    world.report(device(accelerators=2))
+    arqs = world.arqs(1)
+    world.bind(arqs)
+    world.report(provider_name="compute-1", faults=faults)
+    world.report(provider_name="node.example.org", faults=faults)
+    world.report(device(accelerators=2), provider_name="node.example.org")
+    assert [row.hostname for row in world.all(Device)] == ["node.example.org"]
+    assert len(world.all(Handle)) == 2
+    assert world.all(Device)[0].lost_at is None
+
+
 def test_an_agent_that_is_renamed_takes_over_its_host(world: World) -> None:
     world.report(device())
     with pytest.raises(exception.Conflict, match="alive"):
