@@ -226,11 +226,29 @@ def _remove(session: orm.Session, plan: report_rows.Plan) -> None:
         )
         if bulk.matched(result) != len(plan.gone_handles):
             raise Overtaken
+    _orphan(session, plan.gone_deployables)
     _delete(session, Attribute, Attribute.id, plan.gone_attributes)
     _delete(session, Attribute, Attribute.deployable_id, plan.gone_deployables)
     _delete(session, Deployable, Deployable.id, plan.gone_deployables)
     _delete(session, ControlpathID, ControlpathID.device_id, plan.gone_devices)
     _delete(session, Device, Device.id, plan.gone_devices)
+
+
+def _orphan(session: orm.Session, deployables: Collection[int]) -> None:
+    """Keeps what adopted rows have below these from going with them: it may
+    be in use, and a report that cannot remove it could never be stored."""
+    if not deployables:
+        return
+    parent, root = Deployable.parent_id, Deployable.root_id
+    session.execute(
+        sa.update(Deployable)
+        .where(sa.or_(parent.in_(deployables), root.in_(deployables)))
+        .values(
+            parent_id=sa.case((parent.in_(deployables), None), else_=parent),
+            root_id=sa.case((root.in_(deployables), None), else_=root),
+        )
+        .execution_options(synchronize_session=False)
+    )
 
 
 def _delete(

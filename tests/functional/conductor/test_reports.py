@@ -388,6 +388,38 @@ def test_a_host_whose_provider_is_renamed_keeps_its_rows(
     assert len(world.used()) == 1
 
 
+@pytest.mark.parametrize("column", ["parent_id", "root_id"])
+def test_an_adopted_deployable_in_use_outlives_its_parent(
+    world: World, column: str
+) -> None:
+    whole = device(accelerators=1)
+    region = dataclasses.replace(
+        whole.deployables[0],
+        name="compute-1_region",
+        attach_handles=(worlds.handle(0x0C, 9),),
+    )
+    world.report(
+        dataclasses.replace(whole, deployables=(whole.deployables[0], region))
+    )
+    parent, child = world.all(Deployable)
+    world.execute(
+        sa.update(Deployable)
+        .where(Deployable.id == child.id)
+        .values({column: parent.id})
+    )
+    arqs = world.arqs(1)
+    world.bind(arqs, inventory.provider_uuid("compute-1_region"))
+    renamed = changed(whole, name="compute-1_new")
+    world.report(renamed)
+    assert [row.name for row in world.all(Deployable)] == [
+        "compute-1_region",
+        "compute-1_new",
+    ]
+    world.delete(*arqs)
+    world.report(renamed)
+    assert [row.name for row in world.all(Deployable)] == ["compute-1_new"]
+
+
 @pytest.mark.parametrize("faults", [(), (FAULT,)])
 def test_a_card_that_is_away_when_its_host_is_renamed_is_known_again(
     world: World, faults: tuple[inventory.DriverFault, ...]
