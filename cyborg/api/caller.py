@@ -11,6 +11,7 @@ with a service role in `X-Service-Roles`.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from typing import Any
 
 from cyborg import exception
@@ -32,6 +33,8 @@ class Caller:
     authenticated: bool
     everywhere: bool
     """Whether accelerator requests of every project exist for it."""
+    far: bool = False
+    """Whether it would be anybody, but is not on this machine."""
 
     @classmethod
     def of(cls, settings: Settings, environ: dict[str, Any]) -> Caller:
@@ -50,7 +53,13 @@ class Caller:
         return _caller(settings, environ, vouched)
 
     def require_identity(self) -> None:
-        """Raises NotAuthenticated where nobody is known to call."""
+        """Raises NotAuthenticated where nobody is known to call, Forbidden
+        where anybody may but from this machine."""
+        if self.far:
+            raise exception.Forbidden(
+                "Without authentication only this machine is served, unless "
+                "[api] noauth_anywhere says otherwise."
+            )
         if not self.authenticated:
             raise exception.NotAuthenticated(
                 "The request you have made requires authentication."
@@ -96,7 +105,26 @@ def _caller(
     return Caller(context, True, everywhere)
 
 
+def _is_near(environ: dict[str, Any]) -> bool:
+    """Whether the request comes from this machine.
+
+    A WSGI server's own listening address is not known here; one without
+    an address is a local socket.
+    """
+    text = environ.get("REMOTE_ADDR")
+    if not text:
+        return True
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
 def _anybody(settings: Settings, environ: dict[str, Any]) -> Caller:
+    if not (settings.noauth_anywhere or _is_near(environ)):
+        return Caller(RequestContext(overwrite=False), False, False, far=True)
     roles = environ.get("HTTP_X_ROLES")
     if roles is None:
         return _caller(

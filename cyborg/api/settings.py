@@ -21,6 +21,7 @@ class Settings:
     """The options that each request is judged by."""
 
     noauth: bool
+    noauth_anywhere: bool
     service_roles: frozenset[str]
     public_endpoint: str | None
     proxied: bool
@@ -35,6 +36,7 @@ class Settings:
         endpoint = conf.api.public_endpoint
         return cls(
             noauth=conf.auth_strategy == "noauth",
+            noauth_anywhere=conf.api.noauth_anywhere,
             service_roles=frozenset(
                 conf.keystone_authtoken.service_token_roles
             ),

@@ -177,6 +177,31 @@ def test_without_authentication_everybody_is_administrator(
     assert played.status_int == 403
 
 
+def test_without_authentication_only_this_machine_is_served(
+    directory: Path,
+) -> None:
+    write(directory, strategy="noauth")
+    application = app.load_app(service.configuration())
+    for address in ("127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"):
+        answer = get(application, "/v2/devices", REMOTE_ADDR=address)
+        assert answer.status_int == 200
+    for address in ("192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7"):
+        answer = get(application, "/v2/devices", REMOTE_ADDR=address)
+        assert answer.status_int == 403
+        assert "noauth_anywhere" in answer.text
+        assert get(application, "/", REMOTE_ADDR=address).status_int == 200
+
+
+def test_without_authentication_anybody_is_served_where_that_is_meant(
+    directory: Path,
+) -> None:
+    write(directory, strategy="noauth")
+    conf = service.configuration()
+    conf.set_override("noauth_anywhere", True, "api")
+    answer = get(app.load_app(conf), "/v2/devices", REMOTE_ADDR="192.0.2.7")
+    assert answer.status_int == 200
+
+
 def test_an_unset_up_database_is_a_503(directory: Path) -> None:
     write(directory, strategy="noauth")
     (directory / "cyborg.sqlite").unlink()
