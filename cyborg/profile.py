@@ -29,6 +29,9 @@ FUNCTION = "accel:function_id"
 XILINX_TRAIT = "trait:CUSTOM_FPGA_XILINX"
 """A board that carries it is handed over as two functions."""
 
+GPU = "GPU"
+"""A class of profiles that clients store; Placement has none of this name."""
+
 MAX_AMOUNT = 2**31 - 1
 """What Placement can store."""
 
@@ -178,7 +181,7 @@ def _entry(where: str, key: object, value: object) -> tuple[str, str]:
 
 
 def _resource(where: str, name: str, value: object) -> str:
-    if not is_resource_class(name):
+    if name != GPU and not is_resource_class(name):
         raise exception.Invalid(f"{where} is no known resource class")
     amount = _amount(value)
     if not amount:

@@ -194,6 +194,14 @@ def test_groups_must_be_a_list_with_something_in_it(groups: object) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["GPU", "FPGA", "PGPU", "VGPU", "SRIOV_NET_VF", "CUSTOM_X"]
+)
+def test_known_and_custom_resource_classes_are_taken(name: str) -> None:
+    groups = [{f"resources:{name}": "1"}]
+    assert profile.parse(groups) == groups
+
+
+@pytest.mark.parametrize(
     "key",
     ["trait:OWNER_CYBORG", "trait:HW_GPU_API_VULKAN", "trait: CUSTOM_X "],
 )
