@@ -144,7 +144,8 @@ class Discovery:
         }
         for key, text in now.items():
             if self._said.get(key) != text:
-                LOG.warning("%s", text)
+                level = log.ERROR if key in errors else log.WARNING
+                LOG.log(level, "%s", text)
         for key in self._said.keys() - now.keys():
             LOG.info("No more: %s", self._said[key])
         self._said = now

@@ -304,7 +304,7 @@ def test_a_fault_is_said_once_and_its_end_once(caplog):
         for _ in range(3):
             found.look()
     levels = [record.levelname for record in caplog.records]
-    assert levels == ["WARNING", "INFO"]
+    assert levels == ["ERROR", "INFO"]
 
 
 def test_the_owner_of_a_control_path_is_found_by_any_spelling():
