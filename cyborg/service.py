@@ -13,8 +13,8 @@ import importlib.metadata
 import logging
 import math
 import os
-import queue
 import re
+import select
 import signal
 import sys
 import tempfile
@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from typing import NoReturn
 from typing import Protocol
@@ -68,8 +67,10 @@ _MISTAKES = (
     oslo_log.LogConfigError,
 )
 
-STARTED, FAILED, STOPPED = -1, -2, -3
-"""What happens to a process besides signals."""
+STARTED, FAILED, STOPPED = 253, 254, 255
+"""What happens to a process besides signals, whose numbers are below."""
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 _lock = threading.RLock()
 _process_configuration: cfg.ConfigOpts | None = None
@@ -290,6 +291,34 @@ def run(conf: cfg.ConfigOpts, services: Services, workers: int = 1) -> None:
         _Runner(conf, services).run()
 
 
+class _Happenings:
+    """What happens to this process, in order, one byte each.
+
+    A handler of ours would not do for signals: one that comes just before
+    the main thread begins to wait for a lock waits with it.  What the
+    interpreter writes to a pipe as the signal comes is always seen.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+
+    def listen(self, *numbers: signal.Signals) -> None:
+        """Have these signals come here from now on."""
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+
+    def put(self, event: int) -> None:
+        """Say what happened; from any thread."""
+        os.write(self._writing, bytes([event]))
+
+    def get(self, seconds: float | None = None) -> int | None:
+        """What happened next; None where nothing does in time."""
+        ready, _, _ = select.select([self._reading], [], [], seconds)
+        return os.read(self._reading, 1)[0] if ready else None
+
+
 class _Runner:
     """One process: its services, and the signals that it gets."""
 
@@ -297,11 +326,10 @@ class _Runner:
         self._conf = conf
         self._services = services
         self._started: list[Service] = []
-        self._happened: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._happened = _Happenings()
 
     def run(self) -> NoReturn:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._receive)
+        self._happened.listen(*STOPPING, signal.SIGHUP)
         program = self._conf.prog or PROJECT
         # In a thread: a start may wait for a broker, and must not keep the
         # process from being stopped meanwhile.
@@ -314,9 +342,6 @@ class _Runner:
         self._stop()
         LOG.info("%s has stopped.", program)
         self._end(code)
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        self._happened.put(number)
 
     def _start(self, program: str) -> int:
         """Start each service; says whether all of them run."""
@@ -348,7 +373,7 @@ class _Runner:
                 return 1
             if event == signal.SIGHUP:
                 reload(self._conf)
-            elif event != STARTED:
+            elif event in STOPPING:
                 return 0
 
     def _stop(self) -> None:
@@ -362,19 +387,16 @@ class _Runner:
         )
         stopping.start()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        if self._last_event() != STOPPED:
+        if self._left() != STOPPED:
             LOG.warning("Work is left unfinished; the next start repairs it.")
             self._end(0)
 
-    def _last_event(self) -> int | None:
+    def _left(self) -> int | None:
         """What ends the wait for the stop; None where time does."""
         event: int | None = STARTED
-        try:
-            # A start that ends only now is no reason to leave.
-            while event in {STARTED, FAILED}:
-                event = self._happened.get(timeout=STOP_SECONDS)
-        except queue.Empty:
-            return None
+        # A start that ends only now is no reason to leave.
+        while event not in {STOPPED, *STOPPING, None}:
+            event = self._happened.get(STOP_SECONDS)
         return event
 
     def _stop_each(self) -> None:

@@ -22,20 +22,24 @@ PROGRAM = """
     import logging, os, sys, threading
     from cyborg import service
 
+    def say(text):
+        # One write: lines of several workers must not mix.
+        os.write(1, f"{text}\\n".encode())
+
     class Recorder:
         def start(self):
             if "fail" in sys.argv:
                 raise service.Mistake("[api] port: is taken")
             if "wait" in sys.argv:
-                print("waits", flush=True)
+                say("waits")
                 threading.Event().wait()
-            print("started", os.getpid(), flush=True)
+            say(f"started {os.getpid()}")
 
         def stop(self):
             if "stuck" in sys.argv:
-                print("stuck", flush=True)
+                say("stuck")
                 threading.Event().wait()
-            print("stopped", flush=True)
+            say("stopped")
 
     conf = service.configure(["--config-file", sys.argv[1]], "cyborg-test")
     if "quick" in sys.argv:
