@@ -150,8 +150,15 @@ class _Replies:
         return self._made.wait(seconds)
 
     def _run(self) -> None:
-        if self._make is not None:
+        if self._make is None:
+            return
+        try:
             self._make()
+        except Exception:
+            # Outermost frame of the thread; the next call tries again.
+            LOG.warning("The broker did not take our reply queue.")
+            LOG.debug("It was refused thus:", exc_info=True)
+        else:
             self._made.set()
 
 

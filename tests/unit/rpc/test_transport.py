@@ -206,3 +206,20 @@ def test_a_fault_of_the_other_side_does_not_tell_its_traceback() -> None:
     ):
         raise oslo_messaging.RemoteError("KeyError", "x", ["File ..."])
     assert str(caught.value) == "the conductor failed"
+
+
+@pytest.mark.filterwarnings(
+    "error::pytest.PytestUnhandledThreadExceptionWarning"
+)
+def test_a_reply_queue_that_was_refused_is_made_at_the_next_call() -> None:
+    outcomes: list[Exception | None] = [ConnectionResetError("cut"), None]
+
+    def make() -> None:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+
+    replies = rpc_transport._Replies(make)
+    assert not replies.ready(0.2)
+    assert replies.ready(5)
+    assert outcomes == []
