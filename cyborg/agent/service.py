@@ -9,7 +9,6 @@ from pathlib import Path
 
 import oslo_messaging
 from oslo_config import cfg
-from oslo_log import log
 
 from cyborg.agent import discovery
 from cyborg.agent import hotplug
@@ -26,11 +25,8 @@ from cyborg.hardware import pci
 from cyborg.rpc import agent as rpc_agent
 from cyborg.rpc import conductor as rpc_conductor
 from cyborg.rpc import transport as rpc_transport
+from cyborg.rpc.listener import Listener
 
-LOG = log.getLogger(__name__)
-
-LONGEST_PAUSE = 30.0
-"""Seconds between two tries to listen, at most."""
 CLOSE_SECONDS = 2.0
 JOIN_SECONDS = 1.0
 """How long a stop waits for the broker, and for a report under way."""
@@ -58,11 +54,9 @@ class AgentService:
         self._conf = conf
         self._own_transport = transport is None
         self._transport = transport or rpc_transport.get_transport(conf)
-        self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="agent", daemon=True
         )
-        self._server: oslo_messaging.MessageHandlingServer | None = None
         self._discovery = discovery.Discovery(
             conf.agent.enabled_drivers,
             base.DriverHost(
@@ -95,6 +89,12 @@ class AgentService:
             max_image_bytes=conf.agent.max_image_bytes,
             finished=self._reporter.wake,
         )
+        self._listener = Listener(
+            self._transport,
+            oslo_messaging.Target(topic=rpc_agent.TOPIC, server=conf.host),
+            manager.AgentEndpoint(self._programmer, self._reporter.wake),
+            "The agent",
+        )
 
     def start(self) -> None:
         """Begin to listen and to report; does not wait for the broker."""
@@ -105,7 +105,7 @@ class AgentService:
 
     def stop(self) -> None:
         """Take nothing new, give what runs a few seconds, end."""
-        self._stopped.set()
+        self._listener.stop()
         self._hotplug.stop()
         self._reporter.stop()
         self._discovery.stop()
@@ -121,37 +121,14 @@ class AgentService:
 
     def _close(self) -> None:
         """Give the broker up; may block for ever where it is gone."""
-        if self._server is not None:
-            rpc_transport.close_server(self._server)
+        self._listener.close()
         if self._own_transport:
             self._transport.cleanup()
 
     def _run(self) -> None:
         """Listen first: whoever learns of this host may call it at once."""
-        pause = 1.0
-        while not (self._stopped.is_set() or self._listens()):
-            self._stopped.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        self._listener.listen()
         self._reporter.run(self._root)
-
-    def _listens(self) -> bool:
-        """Start the RPC server; blocks while there is no broker."""
-        try:
-            server = rpc_transport.get_server(
-                self._transport,
-                oslo_messaging.Target(
-                    topic=rpc_agent.TOPIC, server=self._conf.host
-                ),
-                [manager.AgentEndpoint(self._programmer, self._reporter.wake)],
-            )
-            server.start()
-        except Exception:
-            LOG.exception("The agent cannot listen; it tries again")
-            return False
-        self._server = server
-        if self._stopped.is_set():
-            server.stop()
-        return True
 
     def _placement_maker(
         self, placement: provider.Finder | None

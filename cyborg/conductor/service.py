@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 import oslo_messaging
@@ -21,11 +20,8 @@ from cyborg.db.engine import Database
 from cyborg.rpc import conductor as rpc
 from cyborg.rpc import transport as rpc_transport
 from cyborg.rpc.agent import AgentClient
+from cyborg.rpc.listener import Listener
 
-LOG = logging.getLogger(__name__)
-
-LONGEST_PAUSE = 30.0
-"""Seconds between two tries to listen, at most."""
 CLOSE_SECONDS = 3.0
 """How long a stop waits for the broker."""
 
@@ -64,10 +60,14 @@ class ConductorService:
             nova,
         )
         self.endpoint = ConductorEndpoint(conf, self._database, self.work)
-        self._server: oslo_messaging.MessageHandlingServer | None = None
-        self._stopped = threading.Event()
+        self._listener = Listener(
+            self._transport,
+            oslo_messaging.Target(topic=rpc.TOPIC, server=conf.host),
+            self.endpoint,
+            "The conductor",
+        )
         self._thread = threading.Thread(
-            target=self._listen, name="conductor-listen", daemon=True
+            target=self._listener.listen, name="conductor-listen", daemon=True
         )
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class ConductorService:
 
     def stop(self) -> None:
         """Takes nothing new, lets what runs end, for a bounded time."""
-        self._stopped.set()
+        self._listener.stop()
         closing = threading.Thread(
             target=self._close_server, name="conductor-close", daemon=True
         )
@@ -89,29 +89,7 @@ class ConductorService:
         if self._own_database:
             self._database.dispose()
 
-    def _listen(self) -> None:
-        pause = 1.0
-        while not (self._stopped.is_set() or self._listens()):
-            self._stopped.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _listens(self) -> bool:
-        """Starts the RPC server; blocks while there is no broker."""
-        try:
-            server = rpc_transport.get_server(
-                self._transport,
-                oslo_messaging.Target(topic=rpc.TOPIC, server=self._conf.host),
-                [self.endpoint],
-            )
-            server.start()
-        except Exception:
-            LOG.exception("The conductor cannot listen; it tries again")
-            return False
-        self._server = server
-        return True
-
     def _close_server(self) -> None:
         """Gives the broker up; may block where it is gone."""
         self._thread.join(CLOSE_SECONDS)
-        if self._server is not None:
-            rpc_transport.close_server(self._server)
+        self._listener.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -156,26 +155,6 @@ def changed(
         .values(revision=Host.revision + 1, sync_due_at=due_at)
         .execution_options(synchronize_session=False)
     )
-
-
-def changed_by_device(
-    session: orm.Session,
-    deployables: Iterable[int],
-    due_at: dt.datetime,
-) -> None:
-    """Owes Placement a look at the hosts that have these deployables."""
-    hostnames = (
-        sa.select(Device.hostname)
-        .join(Deployable, Deployable.device_id == Device.id)
-        .where(Deployable.id.in_(sorted(deployables)))
-    )
-    rows = session.scalars(
-        sa.select(Host.id).where(
-            sa.or_(Host.provider_name.in_(hostnames), Host.name.in_(hostnames))
-        )
-    ).all()
-    if rows:
-        changed(session, rows, due_at)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -193,21 +193,6 @@ def get_server(
     )
 
 
-def close_server(server: oslo_messaging.MessageHandlingServer) -> None:
-    """Take nothing new and answer what has come; may block without a broker.
-
-    While oslo.messaging closes a listener it acknowledges what the broker
-    still delivers, and leaves it unread: those callers would wait in vain,
-    so that it is answered here.
-    """
-    server.stop()
-    server.wait()
-    listener = getattr(server.listener, "_poll_style_listener", None)
-    left = getattr(listener, "incoming", [])
-    while left:
-        server._process_incoming([left.pop(0)])  # noqa: SLF001
-
-
 class ContextSerializer(oslo_messaging.Serializer):  # type: ignore[misc]
     """Carries a RequestContext; the user's token stays at home."""
 
