@@ -25,6 +25,12 @@ import os_traits
 MAX_TRAIT_LENGTH = 255
 """Placement refuses longer names of traits and resource classes."""
 
+MAX_PROVIDER_NAME = 200
+"""Placement refuses longer names of resource providers."""
+
+MAX_TEXT_BYTES = 65_535
+"""What MariaDB's TEXT holds."""
+
 OWNER_TRAIT = "OWNER_CYBORG"
 """The os-traits name by which an operator tells our providers from Nova's."""
 

@@ -9,16 +9,13 @@ database holds, however odd, and never raise for it.
 
 from __future__ import annotations
 
-import functools
 import re
 import uuid
 from collections.abc import Callable
 from collections.abc import Mapping
 
-import os_resource_classes
-import os_traits
-
 from cyborg import exception
+from cyborg import inventory
 
 RESOURCES = "resources:"
 TRAIT = "trait:"
@@ -40,7 +37,6 @@ _UUID = re.compile(
     r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}",
     re.IGNORECASE,
 )
-_CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
 _AMOUNT = re.compile(r"[0-9]{1,10}")
 
 
@@ -94,16 +90,6 @@ def resource_class(group: Mapping[str, str]) -> str | None:
         if key.startswith(RESOURCES):
             return _class_of(key)
     return None
-
-
-def is_resource_class(name: str) -> bool:
-    """Whether Placement takes a resource class of this name."""
-    return bool(_CUSTOM.fullmatch(name)) or name in _standard_classes()
-
-
-def is_trait(name: str) -> bool:
-    """Whether Placement takes a trait of this name."""
-    return bool(_CUSTOM.fullmatch(name)) or name in _standard_traits()
 
 
 def wanted_bitstream(group: Mapping[str, str]) -> str | None:
@@ -181,7 +167,7 @@ def _entry(where: str, key: object, value: object) -> tuple[str, str]:
 
 
 def _resource(where: str, name: str, value: object) -> str:
-    if name != GPU and not is_resource_class(name):
+    if name != GPU and not inventory.is_resource_class(name):
         raise exception.Invalid(f"{where} is no known resource class")
     amount = _amount(value)
     if not amount:
@@ -192,7 +178,7 @@ def _resource(where: str, name: str, value: object) -> str:
 
 
 def _trait(where: str, name: str, value: object) -> str:
-    if not is_trait(name):
+    if not inventory.is_trait(name):
         raise exception.Invalid(f"{where} is no known trait")
     if value not in ("required", "forbidden"):
         raise exception.Invalid(f"{where} must be required or forbidden")
@@ -217,13 +203,3 @@ _JUDGES: dict[str, Callable[[str, str, object], str]] = {
     ACCEL: _accel,
 }
 """Prefix of a key -> what takes (where, name, value) and gives the text."""
-
-
-@functools.cache
-def _standard_classes() -> frozenset[str]:
-    return frozenset(os_resource_classes.STANDARDS)
-
-
-@functools.cache
-def _standard_traits() -> frozenset[str]:
-    return frozenset(os_traits.get_traits())

@@ -11,24 +11,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import re
 from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import TypeVar
 
-import os_resource_classes
-import os_traits
-
 from cyborg import inventory
 
-MAX_NAME = 200
-"""Placement refuses a longer name of a resource provider."""
 MAX_STRING = 255
 MAX_DRIVER_NAME = 100
-MAX_TEXT_BYTES = 65_535
-"""What MariaDB's TEXT holds."""
 MAX_COUNT = 2**31 - 1
 CACHED = 8192
 """Handles whose text is known already: a host is looked at again and again,
@@ -95,7 +87,9 @@ def address(text: str) -> str:
 def _deployable(deployable: object) -> inventory.Deployable:
     if not isinstance(deployable, inventory.Deployable):
         raise UnfitError(f"a {type(deployable).__name__} is not a Deployable")
-    name = _text("deployable name", deployable.name, MAX_NAME)
+    name = _text(
+        "deployable name", deployable.name, inventory.MAX_PROVIDER_NAME
+    )
     if not name:
         raise UnfitError("a deployable has no name")
     count = deployable.num_accelerators
@@ -126,10 +120,10 @@ def _attributes(pairs: object) -> tuple[tuple[str, str], ...]:
                 raise UnfitError(f"{pair!r} is not an attribute")
         _text("attribute key", key, MAX_STRING)
         _long_text(f"attribute {key}", value)
-        if key == "rc":
-            _scheduled_name("resource class", value, _standard_classes())
-        elif key.startswith("trait"):
-            _scheduled_name("trait", value, _standard_traits())
+        if key == "rc" and not inventory.is_resource_class(value):
+            raise UnfitError(f"{value[:80]!r} is no legal resource class")
+        if key.startswith("trait") and not inventory.is_trait(value):
+            raise UnfitError(f"{value[:80]!r} is no legal trait")
     if sum(key == "rc" for key, _ in result) > 1:
         raise UnfitError("a deployable has more than one resource class")
     return tuple(result)
@@ -153,25 +147,6 @@ def _attach_info(text: str) -> str:
     return text
 
 
-def _scheduled_name(what: str, name: str, standard: frozenset[str]) -> None:
-    """Refuse a trait or class that Placement would refuse."""
-    custom = re.fullmatch(r"CUSTOM_[A-Z0-9_]+", name)
-    if len(name) > inventory.MAX_TRAIT_LENGTH or not (
-        custom or name in standard
-    ):
-        raise UnfitError(f"{name[:80]!r} is no legal {what}")
-
-
-@functools.cache
-def _standard_traits() -> frozenset[str]:
-    return frozenset(os_traits.get_traits())
-
-
-@functools.cache
-def _standard_classes() -> frozenset[str]:
-    return frozenset(os_resource_classes.STANDARDS)
-
-
 def _text(what: str, value: object, limit: int) -> str:
     """`value`, if every database of ours can hold it."""
     if not isinstance(value, str):
@@ -184,9 +159,11 @@ def _text(what: str, value: object, limit: int) -> str:
 
 
 def _long_text(what: str, value: object) -> str:
-    text = _text(what, value, MAX_TEXT_BYTES)
-    if len(text.encode()) > MAX_TEXT_BYTES:
-        raise UnfitError(f"{what} is longer than {MAX_TEXT_BYTES} bytes")
+    text = _text(what, value, inventory.MAX_TEXT_BYTES)
+    if len(text.encode()) > inventory.MAX_TEXT_BYTES:
+        raise UnfitError(
+            f"{what} is longer than {inventory.MAX_TEXT_BYTES} bytes"
+        )
     return text
 
 

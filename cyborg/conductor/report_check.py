@@ -9,13 +9,6 @@ from collections.abc import Iterator
 
 from cyborg import inventory
 
-MAX_PROVIDER_NAME = 200
-"""Placement refuses longer names of providers."""
-
-
-MAX_TEXT = 65535
-"""Bytes that MariaDB's TEXT holds."""
-
 
 def check(
     report: inventory.HostReport,
@@ -110,21 +103,26 @@ def _sizes(device: inventory.Device) -> Iterator[str]:
         (device.vendor, 255),
         (device.model, 255),
         (device.driver, 100),
-        (device.std_board_info or "", MAX_TEXT),
-        (device.vendor_board_info or "", MAX_TEXT),
-        (device.fault, MAX_TEXT),
+        (device.std_board_info or "", inventory.MAX_TEXT_BYTES),
+        (device.vendor_board_info or "", inventory.MAX_TEXT_BYTES),
+        (device.fault, inventory.MAX_TEXT_BYTES),
     ]
     for deployable in device.deployables:
         limits += [
-            (deployable.name, MAX_PROVIDER_NAME),
+            (deployable.name, inventory.MAX_PROVIDER_NAME),
             (deployable.driver_name, 100),
         ]
         limits += [
-            (text, MAX_TEXT) for one in deployable.attributes for text in one
+            (text, inventory.MAX_TEXT_BYTES)
+            for one in deployable.attributes
+            for text in one
         ]
         limits += [(h.attach_info, 255) for h in deployable.attach_handles]
     for text, limit in limits:
-        if len(text) > limit or len(text.encode(errors="replace")) > MAX_TEXT:
+        if (
+            len(text) > limit
+            or len(text.encode(errors="replace")) > inventory.MAX_TEXT_BYTES
+        ):
             yield f"{text[:40]!r}... is longer than {limit}"
         if any(
             char == "\0"

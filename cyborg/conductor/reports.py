@@ -56,7 +56,7 @@ def store(
     """
     if not 0 < len(report.host) <= 255:
         raise exception.Invalid("host must have 1 to 255 characters")
-    if not 0 < len(report.provider_name) <= report_check.MAX_PROVIDER_NAME:
+    if not 0 < len(report.provider_name) <= inventory.MAX_PROVIDER_NAME:
         raise exception.Invalid("provider_name is empty or too long")
     devices, bad = report_check.check(report)
     for controlpath, fault in bad.items():

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from cyborg import exception
-from cyborg import profile
+from cyborg import inventory
 from cyborg.api import body
 from cyborg.api import types
 from cyborg.api.endpoint import Call
@@ -115,7 +115,7 @@ def _check(key: str, value: str) -> None:
     for name, text in (("key", key), ("value", value)):
         if len(text.encode()) > MAX_TEXT:
             raise exception.Invalid(f"{name}: more than {MAX_TEXT} bytes")
-    if key.startswith("trait") and not profile.is_trait(value):
+    if key.startswith("trait") and not inventory.is_trait(value):
         raise exception.Invalid("value: no known or CUSTOM_ trait")
-    if key == "rc" and not profile.is_resource_class(value):
+    if key == "rc" and not inventory.is_resource_class(value):
         raise exception.Invalid("value: no known or CUSTOM_ resource class")
