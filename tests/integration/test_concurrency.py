@@ -36,21 +36,30 @@ def _at_once(
         return [one.result(120) for one in running]
 
 
+def _servers(
+    cyborg: deployment.Deployment, second: int, count: int
+) -> list[instance.Instance]:
+    """Instances with an ARQ each, to be bound on the one provider; every
+    other one talks to the second API."""
+    profile = cyborg.make_profile([instance.FAKE_GROUP])
+    (provider,) = cyborg.providers().values()
+    servers = [
+        instance.Instance(cyborg, profile, (cyborg.port, second)[number % 2])
+        for number in range(count)
+    ]
+    for server in servers:
+        server.request()
+        server.providers = {0: provider}
+    return servers
+
+
 def test_sixteen_binds_at_once_get_sixteen_handles_and_the_next_none(
     doubled: tuple[deployment.Deployment, int],
     judged: Callable[[deployment.Deployment], deployment.Deployment],
 ) -> None:
     cyborg, second = doubled
     judged(cyborg)
-    profile = cyborg.make_profile([instance.FAKE_GROUP])
-    servers = [
-        instance.Instance(cyborg, profile, (cyborg.port, second)[number % 2])
-        for number in range(UNITS + 1)
-    ]
-    (provider,) = cyborg.providers().values()
-    for server in servers:
-        server.request()
-        server.providers = {0: provider}
+    servers = _servers(cyborg, second, UNITS + 1)
     *first, late = servers
 
     _at_once([server.bind for server in first])
@@ -80,15 +89,7 @@ def test_more_binds_at_once_than_units_share_them_without_loss(
 ) -> None:
     cyborg, second = doubled
     judged(cyborg)
-    profile = cyborg.make_profile([instance.FAKE_GROUP])
-    servers = [
-        instance.Instance(cyborg, profile, (cyborg.port, second)[number % 2])
-        for number in range(UNITS + 4)
-    ]
-    (provider,) = cyborg.providers().values()
-    for server in servers:
-        server.request()
-        server.providers = {0: provider}
+    servers = _servers(cyborg, second, UNITS + 4)
 
     def bind(server: instance.Instance) -> int:
         return server.nova.request(
