@@ -75,7 +75,8 @@ class Deployable:
 
     `attributes` are (key, value) in the order reported: `rc` is the resource
     class, each key that starts with `trait` one Placement trait, every other
-    key plain metadata.
+    key plain metadata.  `fault` says in words why nothing on it may be
+    scheduled now, though its device is healthy.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Deployable:
     driver_name: str
     attributes: tuple[tuple[str, str], ...] = ()
     attach_handles: tuple[AttachHandle, ...] = ()
+    fault: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ class Device:
 
     `driver` is the entry-point name of the driver that reports it (and that
     programs or cleans it).  `fault` says in words why nothing on it may be
-    scheduled now; empty means that it is healthy.
+    scheduled now; empty means that it is healthy.  `clean_seconds` is how
+    long its driver may take to clean one of its units once that is given
+    back; None where a unit goes to the next instance as it is.
     """
 
     controlpath: str
@@ -104,6 +108,7 @@ class Device:
     vendor_board_info: str | None = None
     fault: str = ""
     deployables: tuple[Deployable, ...] = ()
+    clean_seconds: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,6 +226,19 @@ def _standard_traits() -> frozenset[str]:
 @functools.cache
 def _standard_classes() -> frozenset[str]:
     return frozenset(os_resource_classes.STANDARDS)
+
+
+MADE_KEY = "asked_type"
+"""The key of an attach handle's information that names what has to be made
+on the host before an instance can have it (a vGPU type)."""
+
+
+def is_made(attach_type: str, attach_info: str) -> bool:
+    """Whether the host has to make the unit when it is bound, and to remove
+    it when it is given back."""
+    return attach_type == AttachType.MDEV.value or (
+        f'"{MADE_KEY}"' in attach_info
+    )
 
 
 def canonical(text: str) -> str:

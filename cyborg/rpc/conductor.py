@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a conductor can be asked; its server is `cyborg.conductor.manager`.
 
-Versions: 1.0 is the first.
+Versions: 1.0 is the first; 1.1 reports faults of deployables and how long
+cleaning takes, and gives the reason for which a device is disabled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from cyborg.rpc import codec
 from cyborg.rpc import transport as rpc_transport
 
 TOPIC = "cyborg-conductor"
-VERSION = "1.0"
+VERSION = "1.1"
+FIRST = "1.0"
+"""What a call is sent as that the first version knew: it still goes to
+conductors of that version."""
 
 ANSWER_SECONDS = 60.0
 """No call of ours waits longer, whatever `rpc_response_timeout` allows: a
@@ -55,18 +59,23 @@ class ConductorClient:
         self._conf = conf
         self._caller = rpc_transport.Caller(
             transport,
-            oslo_messaging.Target(topic=TOPIC, version=VERSION),
+            oslo_messaging.Target(topic=TOPIC, version=FIRST),
             version_cap=conf.upgrade_levels.conductor,
         )
 
     def _call(
-        self, context: RequestContext, method: str, **arguments: Any
+        self,
+        context: RequestContext,
+        method: str,
+        version: str = FIRST,
+        **arguments: Any,
     ) -> Any:
         return self._caller.call(
             context,
             "the conductor",
             method,
             arguments,
+            version=version,
             timeout=min(self._conf.rpc_response_timeout, ANSWER_SECONDS),
         )
 
@@ -195,14 +204,29 @@ class ConductorClient:
         )
 
     def set_device_status(
-        self, context: RequestContext, device_uuid: str, status: str
+        self,
+        context: RequestContext,
+        device_uuid: str,
+        status: str,
+        reason: str | None = None,
     ) -> None:
-        """Put a device to "enabled" or "maintaining"."""
+        """Put a device to "enabled" (what could not be cleaned is cleaned
+        again) or, for that reason, "maintaining"."""
+        if reason is None:
+            self._call(
+                context,
+                "set_device_status",
+                device_uuid=device_uuid,
+                status=status,
+            )
+            return
         self._call(
             context,
             "set_device_status",
+            "1.1",
             device_uuid=device_uuid,
             status=status,
+            reason=reason,
         )
 
     def create_attribute(

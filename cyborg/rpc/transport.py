@@ -270,12 +270,27 @@ def translated(what: str) -> Iterator[None]:
         yield
     except exception.CyborgError as error:
         raise _original(error) from None
-    except oslo_messaging.MessagingTimeout:
-        raise exception.Timeout(f"{what} did not answer in time") from None
+    except oslo_messaging.MessagingTimeout as error:
+        raise exception.Timeout(f"{what} did not answer in time") from error
     except _UNREACHABLE as error:
         raise exception.Unavailable(f"{what} cannot be reached") from error
+    except _TOO_NEW as error:
+        raise _older(what) from error
     except oslo_messaging.RemoteError as error:
+        if error.exc_type in _TOO_NEW_NAMES:
+            raise _older(what) from error
         raise exception.CyborgError(f"{what} failed") from error
+
+
+def is_silence(error: exception.Timeout) -> bool:
+    """Whether no answer came; else the other side says that it took long."""
+    return isinstance(error.__cause__, oslo_messaging.MessagingTimeout)
+
+
+def _older(what: str) -> exception.Conflict:
+    return exception.Conflict(
+        f"{what} is of an older release, which cannot do this"
+    )
 
 
 _BAD_URL = (
@@ -283,6 +298,15 @@ _BAD_URL = (
     oslo_messaging.DriverLoadFailure,
     oslo_messaging.InvalidTransportURL,
 )
+
+_TOO_NEW = (
+    oslo_messaging.UnsupportedVersion,
+    oslo_messaging.RPCVersionCapError,
+)
+"""What is asked is newer than the other side, or than what
+`[upgrade_levels]` says of it."""
+_TOO_NEW_NAMES = frozenset(error.__name__ for error in _TOO_NEW)
+"""So it is called where it crosses a broker."""
 
 _UNREACHABLE = (
     oslo_messaging.MessageDeliveryFailure,

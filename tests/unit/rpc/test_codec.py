@@ -19,10 +19,12 @@ from cyborg.rpc import codec
 from cyborg.rpc import conductor
 
 SHAPES = {
-    inventory.HostReport: "7612668627cb2b8f",
+    inventory.HostReport: "6093d90c4301f486",
     conductor.Binding: "370d1423d78176a8",
     agent.ProgramOrder: "f8b93d831914eea3",
     agent.ProgramResult: "b4ddc4695034557d",
+    agent.UnitsOrder: "ec33c1f5bbfb4264",
+    agent.CleanResult: "44d6ade426c61c49",
 }
 """A changed shape needs a new RPC version: then, and only then, a new hash."""
 
@@ -39,6 +41,7 @@ deployables = st.builds(
     driver_name=texts,
     attributes=st.lists(st.tuples(texts, texts), max_size=3).map(tuple),
     attach_handles=st.lists(handles, max_size=3).map(tuple),
+    fault=texts,
 )
 devices = st.builds(
     inventory.Device,
@@ -51,6 +54,7 @@ devices = st.builds(
     vendor_board_info=st.none() | texts,
     fault=texts,
     deployables=st.lists(deployables, max_size=2).map(tuple),
+    clean_seconds=st.none() | st.integers(1, 10**6),
 )
 reports = st.builds(
     inventory.HostReport,
@@ -63,12 +67,32 @@ reports = st.builds(
         max_size=2,
     ).map(tuple),
 )
+orders = st.builds(
+    agent.UnitsOrder,
+    job_uuid=texts,
+    driver=texts,
+    controlpath=texts,
+    deployable_name=texts,
+    units=st.lists(
+        st.builds(
+            agent.Unit, uuid=texts, attach_type=texts, attach_info=texts
+        ),
+        max_size=3,
+    ).map(tuple),
+    timeout=st.floats(0, 1e6),
+)
 
 
 @given(reports)
 def test_a_report_survives_a_message(report: inventory.HostReport) -> None:
     message = json.loads(json.dumps(codec.encode(report)))
     assert codec.decode(inventory.HostReport, message) == report
+
+
+@given(orders)
+def test_an_order_survives_a_message(order: agent.UnitsOrder) -> None:
+    message = json.loads(json.dumps(codec.encode(order)))
+    assert codec.decode(agent.UnitsOrder, message) == order
 
 
 @pytest.mark.parametrize(("cls", "expected"), SHAPES.items())
@@ -99,6 +123,13 @@ def test_a_key_that_an_older_release_does_not_send_takes_its_default() -> None:
     )
     assert device.deployables == ()
     assert device.fault == ""
+    assert device.clean_seconds is None
+    deployable = codec.decode(
+        inventory.Deployable,
+        {"name": "n", "num_accelerators": 1, "driver_name": "d"},
+    )
+    assert deployable.fault == ""
+    assert codec.decode(agent.CleanResult, {"done": False}).percent == 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,6 +48,10 @@ class Endpoint:
         return self._reply(context, **arguments)
 
     @oslo_messaging.expose
+    def set_device_status(self, context: Any, **arguments: Any) -> Any:
+        return self._reply(context, **arguments)
+
+    @oslo_messaging.expose
     def discover(self, context: Any, **arguments: Any) -> Any:
         return self._reply(context, **arguments)
 
@@ -178,6 +182,114 @@ def test_an_order_reaches_the_agent_of_its_host(
     assert result == agent.ProgramResult("bits")
     _, arguments = endpoint.seen[0]
     assert codec.decode(agent.ProgramOrder, arguments["order"]) == order
+
+
+class NewerEndpoint(Endpoint):
+    """An agent that makes and cleans units."""
+
+    target = oslo_messaging.Target(version=agent.VERSION)
+
+    @oslo_messaging.expose
+    def prepare(self, context: Any, **arguments: Any) -> Any:
+        return self._reply(context, **arguments)
+
+    @oslo_messaging.expose
+    def clean(self, context: Any, **arguments: Any) -> Any:
+        return self._reply(context, **arguments)
+
+
+@pytest.fixture
+def newer(messaging: oslo_messaging.RPCTransport) -> Iterator[NewerEndpoint]:
+    endpoint = NewerEndpoint()
+    server = rpc_transport.get_server(
+        messaging,
+        oslo_messaging.Target(topic=agent.TOPIC, server="host-2"),
+        [endpoint],
+    )
+    server.start()
+    yield endpoint
+    server.stop()
+    server.wait()
+
+
+UNITS = agent.UnitsOrder(
+    "j", "d", "c", "n", (agent.Unit("u", "MDEV", "{}"),), 5.0
+)
+
+
+def test_units_are_ordered_from_the_agent_of_their_host(
+    messaging: oslo_messaging.RPCTransport,
+    conf: cfg.ConfigOpts,
+    newer: NewerEndpoint,
+) -> None:
+    client = agent.AgentClient(messaging, conf)
+    client.prepare(context.admin_context(), "host-2", UNITS)
+    newer.answer = {"done": False, "percent": 40}
+    result = client.clean(context.admin_context(), "host-2", UNITS)
+    assert result == agent.CleanResult(done=False, percent=40)
+    for _, arguments in newer.seen:
+        assert codec.decode(agent.UnitsOrder, arguments["order"]) == UNITS
+    assert len(newer.seen) == 2
+
+
+@pytest.mark.parametrize("method", ["prepare", "clean"])
+def test_an_older_agent_is_said_to_be_one(
+    messaging: oslo_messaging.RPCTransport,
+    conf: cfg.ConfigOpts,
+    endpoint: Endpoint,
+    method: str,
+) -> None:
+    client = agent.AgentClient(messaging, conf)
+    with pytest.raises(exception.Conflict, match="host-1 is of an older"):
+        getattr(client, method)(context.admin_context(), "host-1", UNITS)
+    conf.set_override("agent", "1.0", "upgrade_levels")
+    pinned = agent.AgentClient(messaging, conf)
+    with pytest.raises(exception.Conflict, match="host-1 is of an older"):
+        getattr(pinned, method)(context.admin_context(), "host-1", UNITS)
+    assert endpoint.seen == []
+
+
+def test_one_behind_a_broker_is_said_to_be_older_too() -> None:
+    with (
+        pytest.raises(exception.Conflict, match="the agent is of an older"),
+        rpc_transport.translated("the agent"),
+    ):
+        raise oslo_messaging.RemoteError("UnsupportedVersion", "x", [])
+
+
+def test_an_agent_that_says_nothing_of_cleaning_is_away(
+    messaging: oslo_messaging.RPCTransport,
+    conf: cfg.ConfigOpts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conf.set_override("rpc_response_timeout", 1)
+    monkeypatch.setattr(agent, "CLEAN_WAIT", 0.0)
+    client = agent.AgentClient(messaging, conf)
+    with pytest.raises(exception.Unavailable, match="did not answer"):
+        client.clean(context.admin_context(), "nowhere", UNITS)
+
+
+def test_an_agent_that_cleans_for_too_long_says_so(
+    messaging: oslo_messaging.RPCTransport,
+    conf: cfg.ConfigOpts,
+    newer: NewerEndpoint,
+) -> None:
+    newer.answer = exception.Timeout("it took more than 5 s")
+    client = agent.AgentClient(messaging, conf)
+    with pytest.raises(exception.Timeout, match="more than 5 s"):
+        client.clean(context.admin_context(), "host-2", UNITS)
+
+
+def test_a_reason_is_sent_only_where_there_is_one(
+    client: conductor.ConductorClient, endpoint: Endpoint
+) -> None:
+    asker = context.admin_context()
+    client.set_device_status(asker, "d", "maintaining")
+    with pytest.raises(exception.Conflict, match="of an older release"):
+        client.set_device_status(asker, "d", "maintaining", "a fan")
+    assert [arguments for _, arguments in endpoint.seen] == [
+        {"device_uuid": "d", "status": "maintaining"}
+    ]
 
 
 @pytest.mark.parametrize("url", ["foo://user:secret@host/", "rabbit://h:x/"])
