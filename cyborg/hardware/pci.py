@@ -12,31 +12,44 @@ good for is a driver's business.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 import re
 import stat
 import threading
+from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
+
+from cyborg.hardware import files
+from cyborg.hardware.files import Directory
+from cyborg.hardware.files import UnreadableError
 
 LOG = logging.getLogger(__name__)
 
-_ADDRESS = re.compile(
+_Found = TypeVar("_Found")
+
+ADDRESS = re.compile(
     r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])"
 )
-_HEX = {
-    digits: re.compile(rf"0x([0-9a-f]{{{digits}}})") for digits in (2, 4, 6)
-}
-_FILE_LIMIT = 4096
 
 
 class HardwareError(Exception):
-    """The host's hardware cannot be read; the message names the path.
+    """The host's hardware cannot be read or written; the message names the
+    path.
 
-    Not the same as having none: who gets this knows nothing.
+    Not the same as having none: who gets this knows nothing.  `errno` is
+    the kernel's, where it gave one.
     """
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 class Address(NamedTuple):
@@ -61,7 +74,7 @@ def parse_address(text: str) -> Address:
     print); `str` of the result is the kernel's own writing.  Raises
     ValueError for anything else.
     """
-    match = _ADDRESS.fullmatch(text)
+    match = ADDRESS.fullmatch(text)
     if match is None:
         raise ValueError(f"not a PCI address: {text!r}")
     return Address(*(int(part, 16) for part in match.groups()))
@@ -99,88 +112,29 @@ class PciFunction:
     path: str = dataclasses.field(default="", compare=False)
 
 
-class _UnreadableError(Exception):
-    """A file of a function that is missing, unreadable or malformed."""
+class _Answer:
+    """What a look found, or how it failed; there once it has ended."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+    def __init__(self) -> None:
+        self._there = threading.Event()
+        self._found: Any = None
+        self._error: BaseException | None = None
 
-
-class _Directory:
-    """The sysfs directory of one function; its names are listed once."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.names = frozenset(os.listdir(path))
-
-    def text(self, name: str) -> str:
-        """What the file holds, stripped."""
-        path = f"{self.path}/{name}"
+    def fill(self, look: Callable[[], Any]) -> None:
+        """Look, in this thread."""
         try:
-            # A pipe or a device left in a fake tree must not block.
-            descriptor = os.open(
-                path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            )
-            try:
-                return os.read(descriptor, _FILE_LIMIT).decode("ascii").strip()
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise _UnreadableError(
-                path, error.strerror or str(error)
-            ) from error
-        except UnicodeDecodeError as error:
-            raise _UnreadableError(path, "not text") from error
+            self._found = look()
+        except BaseException as error:  # noqa: BLE001 - raised by `get`
+            self._error = error
+        finally:
+            self._there.set()
 
-    def hexadecimal(self, name: str, digits: int, missing: str = "") -> str:
-        """The digits of a file such as `0x10de`; `missing` if there is no
-        such file and it is not one that every kernel has."""
-        if missing and name not in self.names:
-            return missing
-        text = self.text(name)
-        match = _HEX[digits].fullmatch(text)
-        if match is None:
-            raise _UnreadableError(
-                f"{self.path}/{name}",
-                f"{text[:40]!r} is not 0x and {digits} hex digits",
-            )
-        return match.group(1)
-
-    def number(self, name: str) -> int | None:
-        """A whole number, None where the file is missing or says -1."""
-        if name not in self.names:
-            return None
-        text = self.text(name)
-        try:
-            number = int(text)
-        except ValueError:
-            raise _UnreadableError(
-                f"{self.path}/{name}", f"{text[:40]!r} is not a number"
-            ) from None
-        return number if number >= 0 else None
-
-    def target(self, name: str) -> str | None:
-        """The last part of what a link points to, None without the link."""
-        if name not in self.names:
-            return None
-        path = f"{self.path}/{name}"
-        try:
-            return os.readlink(path).rpartition("/")[2]
-        except OSError as error:
-            raise _UnreadableError(
-                path, error.strerror or str(error)
-            ) from error
-
-    def children(self, *names: str) -> tuple[str, ...]:
-        """The sorted names in a directory below; none where it is not."""
-        try:
-            return tuple(sorted(os.listdir("/".join((self.path, *names)))))
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        except OSError as error:
-            raise _UnreadableError(
-                "/".join((self.path, *names)), error.strerror or str(error)
-            ) from error
+    def get(self) -> Any:
+        """Wait for the look; raises what it raised."""
+        self._there.wait()
+        if self._error is not None:
+            raise self._error
+        return self._found
 
 
 class Sysfs:
@@ -192,8 +146,67 @@ class Sysfs:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
-        self._warned: dict[str, str] = {}
+        self._warned: dict[tuple[str, str], str] = {}
+        self._unreadable: set[str] = set()
         self._lock = threading.Lock()
+        self._shared: dict[object, _Answer] = {}
+        self._sharers = 0
+
+    @property
+    def proc(self) -> Path:
+        """The host's proc: `/proc`, or what lies beside a fake tree."""
+        return self.root.parent / "proc"
+
+    def table(self, name: str) -> list[str]:
+        """The lines of a file of proc.
+
+        None where there is no such file, or where it cannot be read: that
+        is warned of once until it can.
+        """
+        path = f"{self.proc}/{name}"
+        try:
+            lines = files.lines(path)
+        except UnreadableError as error:
+            with self._lock:
+                known = path in self._unreadable
+                self._unreadable.add(path)
+            if not known:
+                LOG.warning(
+                    "What the host uses is not wholly known: %s", error
+                )
+            return []
+        self._unreadable.discard(path)
+        return lines
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Meanwhile one scan answers everybody who asks: a dozen drivers
+        that look at one host at once read it once."""
+        with self._lock:
+            self._sharers += 1
+            self._shared = {}
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sharers -= 1
+                self._shared = {}
+
+    def once(self, look: Callable[[Sysfs], _Found]) -> _Found:
+        """What `look(self)` answers; while the scan is shared it is asked
+        once for all.  Raises what it raises.
+
+        A look that hangs holds up those alone who want the same.
+        """
+        with self._lock:
+            known = self._shared.get(look)
+            answer = known or _Answer()
+            if self._sharers:
+                self._shared[look] = answer
+        if known is None:
+            answer.fill(lambda: look(self))
+        found: _Found = answer.get()
+        return found
 
     def functions(self) -> list[PciFunction]:
         """Every PCI function that can be read, by address.
@@ -203,6 +216,9 @@ class Sysfs:
         HardwareError if there is no PCI bus to read, or nothing on it can
         be read: that is not a host without devices.
         """
+        return list(self.once(Sysfs._scan))
+
+    def _scan(self) -> list[PciFunction]:
         bus = self.root / "bus" / "pci" / "devices"
         try:
             names = os.listdir(bus)
@@ -216,13 +232,13 @@ class Sysfs:
         for name in sorted(names, key=lambda name: (len(name), name)):
             try:
                 function = self._read(f"{bus}/{name}", name)
-            except _UnreadableError as error:
+            except UnreadableError as error:
                 failure = str(error)
-                self._warn(name, failure)
+                self.leave_out(name, failure)
                 continue
             if function is not None:
                 found.append(function)
-                self._well(name)
+                self.well(name)
         if failure is not None and not found:
             raise HardwareError(f"no PCI function can be read: {failure}")
         return found
@@ -236,43 +252,49 @@ class Sysfs:
             return self._read(
                 str(self.root / "bus" / "pci" / "devices" / address), address
             )
-        except _UnreadableError as error:
+        except UnreadableError as error:
             raise HardwareError(str(error)) from error
 
     def _read(self, path: str, name: str) -> PciFunction | None:
         try:
-            directory = _Directory(path)
+            directory = Directory(path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _UnreadableError(
+            raise UnreadableError(
                 path, error.strerror or str(error)
             ) from error
         try:
             return _function(directory, name)
-        except _UnreadableError:
+        except UnreadableError:
             if _vanished(path):
                 LOG.debug("PCI function %s went away while it was read", name)
                 return None
             raise
 
-    def _warn(self, name: str, reason: str) -> None:
+    def leave_out(self, name: str, reason: str, by: str = "") -> None:
+        """Warn, once for each reason, that a function is not reported.
+
+        `by` is who leaves it out: a driver, or (empty) the scan.
+        """
         with self._lock:
-            if self._warned.get(name) == reason:
+            if self._warned.get((by, name)) == reason:
                 return
-            self._warned[name] = reason
+            self._warned[by, name] = reason
         LOG.warning("PCI function %s is left out: %s", name, reason)
 
-    def _well(self, name: str) -> None:
-        if name in self._warned:
+    def well(self, name: str, by: str = "") -> None:
+        """The function can be reported again."""
+        if (by, name) in self._warned:
             with self._lock:
-                self._warned.pop(name, None)
+                self._warned.pop((by, name), None)
 
     def _forget(self, names: list[str]) -> None:
         """Let a function that is gone be warned of again if it returns."""
+        here = set(names)
         with self._lock:
-            for name in self._warned.keys() - set(names):
-                del self._warned[name]
+            for key in [key for key in self._warned if key[1] not in here]:
+                del self._warned[key]
 
 
 def _vanished(path: str) -> bool:
@@ -285,10 +307,10 @@ def _vanished(path: str) -> bool:
         return False
 
 
-def _function(directory: _Directory, name: str) -> PciFunction:
+def _function(directory: Directory, name: str) -> PciFunction:
     path = directory.path
-    if _ADDRESS.fullmatch(name) is None:
-        raise _UnreadableError(path, "the name is not a PCI address")
+    if ADDRESS.fullmatch(name) is None:
+        raise UnreadableError(path, "the name is not a PCI address")
     return PciFunction(
         address=name,
         vendor=directory.hexadecimal("vendor", 4),
@@ -301,7 +323,7 @@ def _function(directory: _Directory, name: str) -> PciFunction:
         numa_node=directory.number("numa_node"),
         iommu_group=_iommu_group(directory),
         physical_function=directory.target("physfn"),
-        virtual_functions=_virtual_functions(directory),
+        virtual_functions=virtual_functions(directory),
         reset_methods=(
             tuple(directory.text("reset_method").split())
             if "reset_method" in directory.names
@@ -315,18 +337,18 @@ def _function(directory: _Directory, name: str) -> PciFunction:
     )
 
 
-def _iommu_group(directory: _Directory) -> int | None:
+def _iommu_group(directory: Directory) -> int | None:
     group = directory.target("iommu_group")
     if group is None:
         return None
     if not group.isdecimal():
-        raise _UnreadableError(
+        raise UnreadableError(
             f"{directory.path}/iommu_group", f"{group!r} is not a number"
         )
     return int(group)
 
 
-def _virtual_functions(directory: _Directory) -> tuple[str, ...]:
+def virtual_functions(directory: Directory) -> tuple[str, ...]:
     """The active virtual functions by number.
 
     Counted from the links: reading `sriov_numvfs` waits for the device's
@@ -342,19 +364,20 @@ def _virtual_functions(directory: _Directory) -> tuple[str, ...]:
     )
 
 
-def _interfaces(directory: _Directory) -> tuple[str, ...]:
+def _interfaces(directory: Directory) -> tuple[str, ...]:
     """Network interfaces; a virtio function has them one level lower."""
     if "net" in directory.names:
         return directory.children("net")
     return tuple(
         interface
-        for name in sorted(directory.names)
-        if name.startswith("virtio")
+        for name in sorted(
+            name for name in directory.names if name.startswith("virtio")
+        )
         for interface in directory.children(name, "net")
     )
 
 
-def _mediated(directory: _Directory) -> tuple[str, ...]:
+def _mediated(directory: Directory) -> tuple[str, ...]:
     types = "mdev_supported_types"
     if types not in directory.names:
         return ()

@@ -4,7 +4,7 @@
 Two sources.  `vendor_word` is a short table of ours, the same on every host
 and in every year: traits are made from it, because a profile must schedule
 on hosts whose lists of names differ.  `PciNames` reads the host's own list
-(pci.ids) and is for people's eyes alone.
+(pci.ids, or where there is none udev's) and is for people's eyes alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ LOG = logging.getLogger(__name__)
 DEFAULT_PATHS = (
     Path("/usr/share/misc/pci.ids"),
     Path("/usr/share/hwdata/pci.ids"),
+    Path("/usr/lib/udev/hwdb.d/20-pci-vendor-model.hwdb"),
+    Path("/lib/udev/hwdb.d/20-pci-vendor-model.hwdb"),
 )
+HWDB = ".hwdb"
+"""What the name of udev's list (hwdb(7)) ends with."""
 
 VENDOR_WORDS = {
     "1002": "AMD",
@@ -65,7 +69,8 @@ def vendor_word(vendor: str) -> str:
 
 
 class PciNames:
-    """The names of a pci.ids file; the first of `paths` that is there.
+    """The names of a pci.ids file, or of udev's; the first of `paths` that
+    is there.
 
     Nothing is read before the first question.  Without a file there are no
     names, which is no error.
@@ -105,10 +110,30 @@ class PciNames:
         if path is None:
             return ""
         try:
-            return path.read_text("utf-8", errors="replace")
+            text = path.read_text("utf-8", errors="replace")
         except OSError as error:
             LOG.warning("No names of PCI devices: %s: %s", path, error)
             return ""
+        return _as_pci_ids(text) if path.suffix == HWDB else text
+
+
+def _as_pci_ids(hwdb: str) -> str:
+    """The vendors and devices of udev's list in the shape of pci.ids.
+
+    A device comes after its vendor there too, and what is said of both with
+    a subsystem is left out.
+    """
+    return "".join(
+        f"\t{device[-4:].lower()}  {name}\n"
+        if device
+        else f"{vendor[-4:].lower()}  {name}\n"
+        for vendor, device, name in re.findall(
+            r"^pci:v([0-9A-F]{8})(?:d([0-9A-F]{8}))?\*\n"
+            r" ID_(?:VENDOR|MODEL)_FROM_DATABASE=(.*)",
+            hwdb,
+            re.MULTILINE,
+        )
+    )
 
 
 def _line(section: str, indent: str, identity: str) -> str | None:

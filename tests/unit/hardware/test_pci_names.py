@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cyborg.hardware.pciids import DEFAULT_PATHS
 from cyborg.hardware.pciids import VENDOR_WORDS
 from cyborg.hardware.pciids import PciNames
 from cyborg.hardware.pciids import vendor_word
@@ -32,12 +33,63 @@ C 03  Display controller
 \t02  3D controller
 """
 
+HWDB = """\
+# This file is part of systemd.
+#
+# Data imported from: https://pci-ids.ucw.cz/v2.2/pci.ids
 
-@pytest.fixture
-def names(tmp_path: Path) -> PciNames:
-    path = tmp_path / "pci.ids"
-    path.write_text(LIST, "utf-8")
+pci:v00001002*
+ ID_VENDOR_FROM_DATABASE=Advanced Micro Devices, Inc. [AMD/ATI]
+
+pci:v00001002d0000740F*
+ ID_MODEL_FROM_DATABASE=Aldebaran/MI200 [Instinct MI210]
+
+pci:v000010DE*
+ ID_VENDOR_FROM_DATABASE=NVIDIA Corporation
+
+pci:v000010DEd00001DB4*
+ ID_MODEL_FROM_DATABASE=GV100GL [Tesla V100 PCIe 16GB]
+
+pci:v000010DEd00001DB4sv000010DEsd00001214*
+ ID_MODEL_FROM_DATABASE=GV100GL [Tesla V100 PCIe 16GB] (Tesla V100)
+
+pci:v000010DEd00001EB8*
+ ID_MODEL_FROM_DATABASE=TU104GL [Tesla T4]
+
+pci:v*d*sv*sd*bc03*
+ ID_PCI_CLASS_FROM_DATABASE=Display controller
+
+pci:v0000FFFF*
+ ID_VENDOR_FROM_DATABASE=Illegal Vendor ID
+"""
+
+
+@pytest.fixture(params=["pci.ids", "20-pci-vendor-model.hwdb"])
+def names(tmp_path: Path, request: pytest.FixtureRequest) -> PciNames:
+    """From either list: the same names."""
+    path = tmp_path / str(request.param)
+    path.write_text(HWDB if path.suffix == ".hwdb" else LIST, "utf-8")
     return PciNames((tmp_path / "elsewhere", path))
+
+
+def test_udevs_list_is_for_hosts_without_the_other(tmp_path: Path) -> None:
+    ids = tmp_path / "pci.ids"
+    udev = tmp_path / "x.hwdb"
+    udev.write_text(HWDB.replace("NVIDIA", "udev's NVIDIA"), "utf-8")
+
+    assert PciNames((ids, udev)).vendor("10de") == "udev's NVIDIA Corporation"
+    ids.write_text(LIST, "utf-8")
+    assert PciNames((ids, udev)).vendor("10de") == "NVIDIA Corporation"
+
+
+def test_udevs_own_list_is_read(tmp_path: Path) -> None:
+    for path in DEFAULT_PATHS:
+        if path.suffix == ".hwdb" and path.is_file():
+            names = PciNames((path,))
+            assert names.vendor("10de") == "NVIDIA Corporation"
+            assert names.device("10de", "1eb8") == "TU104GL [Tesla T4]"
+            return
+    pytest.skip("no list of udev's here")
 
 
 def test_vendors_and_devices_have_names(names: PciNames) -> None:
