@@ -13,7 +13,8 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 from oslo_middleware import cors
 from oslo_policy import opts as policy_opts
-from oslo_privsep import priv_context
+
+from cyborg import privsep
 
 SERVICE_TYPES = {
     "placement": "placement",
@@ -67,11 +68,8 @@ def groups() -> Iterator[tuple[str, list[cfg.Opt]]]:
 
 
 def privilege_groups() -> Iterator[tuple[str, list[cfg.Opt]]]:
-    """oslo.privsep's options, in the section that ours reads.
-
-    oslo.privsep registers them itself, with its own global configuration.
-    """
-    yield "cyborg_sys_admin", priv_context.OPTS
+    """oslo.privsep's options, in the section that our helper reads."""
+    yield privsep.SECTION, privsep.options()
 
 
 def plugin_groups() -> Iterator[tuple[str, list[cfg.Opt]]]:
