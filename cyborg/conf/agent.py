@@ -77,9 +77,35 @@ def _hardware() -> list[cfg.Opt]:
         ),
         cfg.BoolOpt(
             "clean_on_release",
-            default=False,
+            sample_default="<NVMe devices only>",
             help="Clean a device, where its driver can, before the next "
-            "instance gets it.",
+            "instance gets it: a function-level reset, a sanitize or format "
+            "of an NVMe. Not set: NVMe devices are cleaned, all others are "
+            "not. Mediated devices and vGPUs are removed in any case.",
+        ),
+        cfg.IntOpt(
+            "clean_timeout",
+            default=120,
+            min=1,
+            max=86_400,
+            help="Seconds that cleaning one device may take; after that it "
+            "is in error and not offered until an administrator enables it "
+            "again. NVMe devices have `[nvme] cleanup_timeout`.",
+        ),
+        cfg.DictOpt(
+            "clean_timeouts",
+            default={},
+            help="The same for single drivers: `driver:seconds`, separated "
+            "by commas.",
+        ),
+        cfg.ListOpt(
+            "virtual_functions",
+            default=[],
+            help="Physical functions that must have virtual functions, as "
+            "`address=count` (`0000:3d:00.0=16`; `max` for all that it can "
+            "have). The kernel forgets them when the host boots; the agent "
+            "makes them before it reports. Those that are there are never "
+            "taken away.",
         ),
         cfg.StrOpt(
             "spdk_socket",

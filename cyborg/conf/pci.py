@@ -16,6 +16,89 @@ def groups() -> Iterator[tuple[str, list[cfg.Opt]]]:
     yield "nvme", _nvme()
 
 
+def driver_groups() -> Iterator[tuple[cfg.OptGroup, list[cfg.Opt]]]:
+    """For the sample file: the sections that drivers register themselves,
+    among them one of each kind that another option names, since no fixed
+    list can hold them all."""
+    yield cfg.OptGroup("amd_gpu"), amd_gpu_options()
+    yield (
+        cfg.OptGroup(
+            "vgpu_nvidia-222",
+            dynamic_group_owner="enabled_vgpu_types",
+            help="An example of the sections [vgpu_<type>], one for each of "
+            "[gpu_devices] enabled_vgpu_types.",
+        ),
+        vgpu_type_options(),
+    )
+    yield (
+        cfg.OptGroup(
+            "x710_static",
+            dynamic_group_owner="enabled_nic_types",
+            help="An example of the sections that are named like each of "
+            "[nic_devices] enabled_nic_types.",
+        ),
+        nic_type_options(),
+    )
+
+
+def amd_gpu_options() -> list[cfg.Opt]:
+    """The options of `[amd_gpu]`."""
+    return [
+        cfg.BoolOpt(
+            "virtual_functions",
+            default=False,
+            help="Offer the virtual functions of AMD GPUs (as the driver "
+            "`gim` makes them), each as one accelerator with the trait "
+            "`CUSTOM_VF`. A GPU that has some is never offered whole.",
+        ),
+    ]
+
+
+def vgpu_type_options() -> list[cfg.Opt]:
+    """The options of a section `[vgpu_<type>]`."""
+    return [
+        cfg.ListOpt(
+            "device_addresses",
+            default=[],
+            help="PCI addresses of the functions that offer the type. On "
+            "cards whose types are on their virtual functions (Ampere and "
+            "later) these are the virtual functions' addresses.",
+        ),
+        cfg.StrOpt(
+            "name",
+            default="",
+            help="The type's name as NVIDIA's driver writes it (`NVIDIA "
+            "L40S-1Q`), for types of vendor-specific virtual functions: a "
+            "full card does not tell it, and traits are made from it.",
+        ),
+    ]
+
+
+def nic_type_options() -> list[cfg.Opt]:
+    """The options of a section named like a type of NIC."""
+    return [
+        cfg.ListOpt(
+            "physical_device_mappings",
+            default=[],
+            help="The physical networks that interfaces are on: "
+            "`physnet1:eth2|eth3`.",
+        ),
+        cfg.ListOpt(
+            "function_device_mappings",
+            default=[],
+            help="The functions that are loaded on interfaces: "
+            "`GTPv1:eth3|eth2`.",
+        ),
+        cfg.ListOpt(
+            "device_addresses",
+            default=[],
+            help="Report these PCI addresses only: a physical function "
+            "stands for all its virtual functions (or for itself), a "
+            "virtual function for itself. Empty: all.",
+        ),
+    ]
+
+
 def _pci() -> list[cfg.Opt]:
     return [
         cfg.MultiStrOpt(
@@ -33,15 +116,23 @@ def _gpu() -> list[cfg.Opt]:
         cfg.ListOpt(
             "enabled_vgpu_types",
             default=[],
-            help="The vGPU types that GPUs offer. With several, a group "
-            "`[vgpu_<type>]` with `device_addresses` says which GPU offers "
-            "which.",
+            help="The vGPU types that GPUs offer. For each, a group "
+            "`[vgpu_<type>]` with `device_addresses` says where.",
         ),
         cfg.BoolOpt(
             "filter_sriov_vfs",
             default=True,
             help="Never offer the virtual functions of a GPU as whole GPUs "
             "(resource class PGPU).",
+        ),
+        cfg.BoolOpt(
+            "offer_vendor_vgpus",
+            default=False,
+            help="Offer the vGPUs of NVIDIA's vendor-specific virtual "
+            "functions (kernels without its mediated devices). Nova attaches "
+            "what it gets from Cyborg with `managed='yes'`, which takes such "
+            "a function from its driver and breaks it: set this only where "
+            "Nova is known not to.",
         ),
     ]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a driver is, and the PCI card driver that most are made from.
+"""What a driver is, and what it may be able to do besides.
 
 A driver is required to find devices.  All else that one may be able to do is
 a protocol of its own here, and the agent asks with `isinstance`.  A driver
@@ -9,22 +9,29 @@ does not know of the agent, the database or Placement.
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 from typing import Protocol
 from typing import runtime_checkable
 
 import os_traits
 from oslo_config import cfg
 
+import cyborg.conf
 from cyborg import inventory
+from cyborg.hardware.files import UnreadableError
+from cyborg.hardware.pci import HardwareError
 from cyborg.hardware.pci import PciFunction
 from cyborg.hardware.pci import Sysfs
 from cyborg.hardware.pci import parse_address
 from cyborg.hardware.pciids import PciNames
+from cyborg.hardware.tools import Tools
+from cyborg.hardware.usage import host_use
+from cyborg.hardware.writes import Writer
 
 NOVA_HIGHEST_DOMAIN = 0xFFFF
 """Nova's PCI code takes four digits of domain."""
@@ -50,7 +57,8 @@ class EntryError(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DriverHost:
-    """What a driver is given: the host it runs on and how to see it.
+    """What a driver is given: the host it runs on, how to see it and how to
+    change it.
 
     `name` is `[DEFAULT] host`, the first part of each deployable's name.
     """
@@ -59,6 +67,38 @@ class DriverHost:
     sysfs: Sysfs
     conf: cfg.ConfigOpts
     names: PciNames = dataclasses.field(default_factory=PciNames)
+    writer: Writer = dataclasses.field(default_factory=Writer)
+    tools: Tools = dataclasses.field(default_factory=Tools)
+
+    def why_not(
+        self, function: PciFunction, together: Collection[str] = ()
+    ) -> str:
+        """Why an instance cannot have this function now, in words for an
+        operator; empty where it can.  `together`: the addresses that it
+        would get with it.
+
+        Raises HardwareError where it cannot be told how the host uses its
+        hardware: that is no fault of one function, to be left out for it.
+        """
+        reason = why_not_attachable(function)
+        if reason:
+            return reason
+        try:
+            use = self.sysfs.once(host_use)
+        except UnreadableError as error:
+            raise HardwareError(str(error)) from error
+        return use.why(function, together)
+
+    def option(self, group: str, name: str) -> Any:
+        """The value of an option of the driver.
+
+        Raises OptionError where what is written there cannot be used, so
+        that this driver alone stops.
+        """
+        try:
+            return cyborg.conf.driver_option(self.conf, group, name)
+        except ValueError as error:
+            raise OptionError(f"[{group}] {name}", str(error)) from error
 
 
 @runtime_checkable
@@ -118,25 +158,62 @@ class Monitored(Protocol):
 
 @runtime_checkable
 class Mediated(Protocol):
-    """A driver whose handles must be made before an instance gets them."""
+    """A driver whose units must be made before an instance gets them
+    (`inventory.is_made`): mediated devices, vGPUs of virtual functions."""
 
-    def create(self, attach_info: str, identity: str) -> None:
-        """Make the mediated device with the uuid `identity`."""
+    def create(
+        self, unit: inventory.AttachHandle, identity: str, timeout: float
+    ) -> None:
+        """Make the unit; `identity` is its uuid.
 
-    def remove(self, attach_info: str, identity: str) -> None:
-        """Remove it; one that is not there is no error."""
+        One that is there already as it should be is no error.  Raises
+        exception.DeviceFailed with the reason, also when it took more than
+        `timeout` seconds.
+        """
+
+    def remove(
+        self, unit: inventory.AttachHandle, identity: str, timeout: float
+    ) -> None:
+        """Remove the unit; one that is not there is no error.
+
+        Raises exception.DeviceFailed, also while a guest still has it.
+        """
 
 
 @runtime_checkable
 class Cleanable(Protocol):
-    """A driver that can take a tenant's data off a device."""
+    """A driver that can take a tenant's data off a unit.
+
+    Its devices say so by `Device.clean_seconds`.
+    """
 
     def clean(
-        self, deployable_name: str, controlpath: str, timeout: float
+        self,
+        unit: inventory.AttachHandle,
+        controlpath: str,
+        timeout: float,
+        progress: Callable[[int], None],
     ) -> None:
-        """Returns once nothing of the last user is left on the device.
+        """Returns once nothing of the last user is left on the unit.
 
-        Raises exception.DeviceFailed where that is not certain.
+        Work that an earlier call began and the device goes on with is
+        waited for, not begun anew.  `progress` takes percents.  Raises
+        exception.DeviceFailed where it is not certain that all is gone.
+        """
+
+
+@runtime_checkable
+class Carving(Protocol):
+    """A driver that gives its cards virtual functions."""
+
+    def claims(self, function: PciFunction) -> bool:
+        """Whether the function is one of this driver's."""
+
+    def carve(self, function: PciFunction, count: int, timeout: float) -> None:
+        """Give a card that has no virtual function `count` of them.
+
+        Raises exception.DeviceFailed, and exception.Invalid for a number
+        that the card cannot have.
         """
 
 
@@ -169,7 +246,16 @@ def attributes(
     trait_key: str = "trait",
 ) -> tuple[tuple[str, str], ...]:
     """A deployable's attributes in the order that is reported everywhere:
-    traits (numbered, none twice), resource class, everything else."""
+    traits (numbered, none twice), resource class, everything else.
+
+    Raises ValueError where a key of `plain` would pass for one of the
+    others, or comes twice.
+    """
+    plain = tuple(plain)
+    keys = [key for key, _ in plain]
+    for number, key in enumerate(keys):
+        if key == "rc" or key.startswith("trait") or key in keys[:number]:
+            raise ValueError(f"{key!r} cannot be a plain attribute's key")
     return (
         *(
             (f"{trait_key}{number}", trait)
@@ -177,18 +263,6 @@ def attributes(
         ),
         ("rc", resource_class),
         *plain,
-    )
-
-
-def topology(function: PciFunction) -> tuple[tuple[str, str], ...]:
-    """Where the function is in its host, as plain attributes."""
-    places = (
-        ("numa_node", function.numa_node),
-        ("pcie_root", function.root or None),
-        ("iommu_group", function.iommu_group),
-    )
-    return tuple(
-        (key, str(value)) for key, value in places if value is not None
     )
 
 
@@ -219,131 +293,3 @@ def _is_bridge(function: PciFunction) -> bool:
     return function.class_code.startswith(
         "06"
     ) and not function.class_code.startswith("0680")
-
-
-class PciCardDriver:
-    """A driver of one vendor's cards, declared by class attributes.
-
-    Offers each function of `vendor` whose product id is in `products`
-    (empty: any) and whose class starts with one of `classes` (empty: any) as
-    one device with one accelerator, the function itself.  `traits` are
-    words: each becomes `CUSTOM_<WORD>`, `{product}` is the product id.
-    Virtual functions are left out unless `virtual_functions` is set.
-    """
-
-    name: ClassVar[str]
-    driver_name: ClassVar[str]
-    type: ClassVar[inventory.DeviceType]
-    resource_class: ClassVar[str]
-    vendor: ClassVar[str]
-    products: ClassVar[frozenset[str]] = frozenset()
-    classes: ClassVar[tuple[str, ...]] = ()
-    traits: ClassVar[tuple[str, ...]] = ()
-    virtual_functions: ClassVar[bool] = False
-
-    def __init__(self, host: DriverHost) -> None:
-        self.host = host
-
-    def discover(self) -> Iterable[inventory.Device]:
-        return [
-            self.device(function)
-            for function in self.host.sysfs.functions()
-            if self.claims(function)
-        ]
-
-    def claims(self, function: PciFunction) -> bool:
-        """Whether the function is one of this driver's."""
-        return (
-            function.vendor == self.vendor
-            and (not self.products or function.device in self.products)
-            and (
-                not self.classes
-                or function.class_code.startswith(self.classes)
-            )
-            and (self.virtual_functions or not function.physical_function)
-        )
-
-    def device(self, function: PciFunction) -> inventory.Device:
-        """The report of one function."""
-        return pci_device(
-            self.host,
-            function,
-            driver=self.name,
-            kind=self.type,
-            fault=why_not_attachable(function),
-            deployables=(
-                pci_deployable(
-                    self.host,
-                    function,
-                    driver_name=self.driver_name,
-                    traits=[
-                        inventory.custom_name(
-                            word.format(product=function.device)
-                        )
-                        for word in self.traits
-                    ],
-                    resource_class=self.resource_class,
-                ),
-            ),
-        )
-
-
-def pci_deployable(
-    host: DriverHost,
-    function: PciFunction,
-    *,
-    driver_name: str,
-    traits: Iterable[str],
-    resource_class: str,
-    plain: Iterable[tuple[str, str]] = (),
-    handle_extra: Mapping[str, str] | None = None,
-) -> inventory.Deployable:
-    """A function as one accelerator; `plain` are further attributes."""
-    return inventory.Deployable(
-        name=f"{host.name}_{function.address}",
-        num_accelerators=1,
-        driver_name=driver_name,
-        attributes=attributes(
-            traits, resource_class, (*topology(function), *plain)
-        ),
-        attach_handles=(
-            inventory.AttachHandle(
-                inventory.AttachType.PCI,
-                inventory.pci_json(function.address, handle_extra),
-            ),
-        ),
-    )
-
-
-def pci_device(
-    host: DriverHost,
-    function: PciFunction,
-    *,
-    driver: str,
-    kind: inventory.DeviceType,
-    deployables: tuple[inventory.Deployable, ...],
-    fault: str = "",
-) -> inventory.Device:
-    """A card whose control path is `function`, its names as the host knows
-    them."""
-    model = host.names.device(function.vendor, function.device)
-    return inventory.Device(
-        controlpath=inventory.pci_json(function.address),
-        type=kind,
-        vendor=function.vendor,
-        model=(model or f"{function.vendor}:{function.device}")[:255],
-        driver=driver,
-        std_board_info=json.dumps(
-            {
-                "class": function.class_code,
-                "product_id": function.device,
-                "revision": function.revision,
-                "subsystem": (
-                    f"{function.subsystem_vendor}:{function.subsystem_device}"
-                ),
-            },
-            sort_keys=True,
-        ),
-        fault=fault,
-        deployables=deployables,
-    )

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cyborg import exception
 from cyborg import inventory
@@ -42,7 +43,6 @@ class FakeDriver:
 
     def __init__(self, host: base.DriverHost) -> None:
         self.host = host
-        self._options = host.conf.fake
         self._cancelled = threading.Event()
         self._check_options()
 
@@ -69,7 +69,7 @@ class FakeDriver:
                 f"{deployable_name}: the image cannot be read"
             ) from error
         self._take_time(deployable_name, timeout)
-        if self._options.program_failure:
+        if self._option("program_failure"):
             raise exception.DeviceFailed(
                 f"{deployable_name}: simulated failure of programming"
             )
@@ -86,7 +86,7 @@ class FakeDriver:
         return "the device is gone"
 
     def _take_time(self, deployable_name: str, timeout: float) -> None:
-        needed = self._options.program_seconds
+        needed = self._option("program_seconds")
         if self._cancelled.wait(min(needed, timeout)):
             raise exception.DeviceFailed(
                 f"{deployable_name}: programming was cancelled"
@@ -105,23 +105,30 @@ class FakeDriver:
                 return card
         raise exception.NotFound(f"there is no deployable {deployable_name}")
 
+    def _option(self, name: str) -> Any:
+        """Its value now: a lab changes some while the agent runs."""
+        return self.host.option("fake", name)
+
     def _check_options(self) -> None:
-        if self._options.devices < 0:
+        for name in ("inventory_file", "program_failure", "program_seconds"):
+            self._option(name)
+        if self._option("devices") < 0:
             raise base.OptionError("[fake] devices", "is negative")
-        if not 1 <= self._options.accelerators_per_device <= MOST_ACCELERATORS:
+        accelerators = self._option("accelerators_per_device")
+        if not 1 <= accelerators <= MOST_ACCELERATORS:
             raise base.OptionError(
                 "[fake] accelerators_per_device",
-                f"{self._options.accelerators_per_device} is not between 1"
-                f" and {MOST_ACCELERATORS}",
+                f"{accelerators} is not between 1 and {MOST_ACCELERATORS}",
             )
 
     def _cards(self) -> list[FakeCard]:
-        accelerators = self._options.accelerators_per_device
-        if self._options.inventory_file:
-            return read(Path(self._options.inventory_file), accelerators)
+        accelerators = self._option("accelerators_per_device")
+        file = self._option("inventory_file")
+        if file:
+            return read(Path(file), accelerators)
         return [
             FakeCard(_address(number), accelerators=accelerators)
-            for number in range(self._options.devices)
+            for number in range(self._option("devices"))
         ]
 
     def _device(self, card: FakeCard) -> inventory.Device:

@@ -7,13 +7,15 @@ For cards that no driver of their own knows.  What is offered is chosen by
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Iterable
-from collections.abc import Mapping
 
 from cyborg import inventory
 from cyborg.drivers import base
+from cyborg.drivers import card
 from cyborg.drivers import whitelist
+from cyborg.hardware import net
 from cyborg.hardware import pciids
 from cyborg.hardware.pci import PciFunction
 
@@ -66,43 +68,67 @@ def device_type(function: PciFunction) -> inventory.DeviceType:
     )
 
 
-class PciDriver:
+class PciDriver(card.FunctionDriver):
     """Each whitelisted function as a device with one accelerator."""
 
     name = "pci_driver"
 
     def __init__(self, host: base.DriverHost) -> None:
-        self.host = host
+        super().__init__(host)
         self._entries = whitelist.parse(
-            OPTION, host.conf.pci.passthrough_whitelist or ()
+            OPTION, host.option("pci", "passthrough_whitelist") or ()
         )
+        self._interfaces = net.LastSeen()
         if not self._entries:
             LOG.warning("%s is empty: %s offers nothing", OPTION, self.name)
 
     def discover(self) -> Iterable[inventory.Device]:
         functions = self.host.sysfs.functions()
+        self._interfaces.look(functions)
         by_address = {function.address: function for function in functions}
-        return [
-            self._device(function, entry)
-            for function, entry in self._claimed(functions, by_address)
-        ]
 
-    def _claimed(
-        self,
-        functions: Iterable[PciFunction],
-        by_address: Mapping[str, PciFunction],
-    ) -> Iterable[tuple[PciFunction, whitelist.Entry]]:
-        for function in functions:
+        def device(function: PciFunction) -> inventory.Device | None:
             parent = by_address.get(function.physical_function or "")
-            entry = whitelist.first_match(self._entries, function, parent)
-            if entry is not None:
-                yield function, entry
+            entry = self._entry(function, parent)
+            return None if entry is None else self._device(function, entry)
+
+        return card.each(self.host, self.name, functions, device)
+
+    def claims(self, function: PciFunction) -> bool:
+        """Whether the whitelist means the function.
+
+        Raises HardwareError where it has a parent that cannot be read.
+        """
+        parent = function.physical_function and self.host.sysfs.function(
+            function.physical_function
+        )
+        return self._entry(function, parent or None) is not None
+
+    def _entry(
+        self, function: PciFunction, parent: PciFunction | None
+    ) -> whitelist.Entry | None:
+        """What the whitelist says of a function, whoever has it now: with
+        a guest it has no interface, and is the same still."""
+        if not self._entries:
+            return None
+        return whitelist.first_match(
+            self._entries,
+            self._with_interfaces(function),
+            parent and self._with_interfaces(parent),
+        )
+
+    def _with_interfaces(self, function: PciFunction) -> PciFunction:
+        return dataclasses.replace(
+            function,
+            interfaces=function.interfaces
+            or self._interfaces.of(function.address),
+        )
 
     def _device(
         self, function: PciFunction, entry: whitelist.Entry
     ) -> inventory.Device:
         network = dict(entry.tags).get("physical_network")
-        deployable = base.pci_deployable(
+        deployable = card.pci_deployable(
             self.host,
             function,
             driver_name=self._vendor(function.vendor),
@@ -117,13 +143,14 @@ class PciDriver:
             plain=entry.tags,
             handle_extra={"physical_network": network} if network else None,
         )
-        return base.pci_device(
+        return card.pci_device(
             self.host,
             function,
             driver=self.name,
             kind=device_type(function),
-            fault=base.why_not_attachable(function),
+            fault=self.why_not(function),
             deployables=(deployable,),
+            clean_seconds=self.clean_seconds(function),
         )
 
     def _vendor(self, vendor: str) -> str:

@@ -29,7 +29,7 @@ from cyborg.hardware.pci import parse_address
 
 MATCH_KEYS = frozenset({"vendor_id", "product_id", "address", "devname"})
 PLAIN_TAG_LIMIT = 128
-"""Characters of a tag's value: it has to fit an attach handle."""
+"""Characters of a tag's value in JSON: it has to fit an attach handle."""
 
 _RESERVED_TAGS = frozenset({"rc", "numa_node", "pcie_root", "iommu_group"})
 _PARTS = ("domain", "bus", "slot", "function")
@@ -303,8 +303,8 @@ def _tag(key: str, value: object) -> str:
     if not isinstance(value, str | int | float):
         raise EntryError(f"tag {key!r} must be a text")
     text = str(value)
-    if len(text) > PLAIN_TAG_LIMIT:
+    if len(json.dumps(text)) - 2 > PLAIN_TAG_LIMIT:
         raise EntryError(
-            f"tag {key!r} is longer than {PLAIN_TAG_LIMIT} characters"
+            f"tag {key!r} is longer than {PLAIN_TAG_LIMIT} characters in JSON"
         )
     return text

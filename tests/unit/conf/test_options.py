@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 import subprocess
 import sys
 import textwrap
@@ -244,7 +246,25 @@ def test_old_options_are_one_line_each_and_stop_nobody(
     assert conf.nova.endpoint_type == "internal"
 
 
-@pytest.mark.parametrize("text", [KOLLA, HELM], ids=["kolla", "helm"])
+DYNAMIC = """
+    [agent]
+    enabled_drivers = nvidia_gpu_driver, intel_nic_driver
+    [gpu_devices]
+    enabled_vgpu_types = nvidia-222
+    [vgpu_nvidia-222]
+    device_addresses = 0000:84:00.0, 0000:85:00.0
+    [nic_devices]
+    enabled_nic_types = x710_static
+    [x710_static]
+    physical_device_mappings = physnet1:eth2|eth3
+    function_device_mappings = GTPv1:eth3|eth2
+    device_addresses = 0000:05:00.0
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [KOLLA, HELM, DYNAMIC], ids=["kolla", "helm", "dynamic"]
+)
 def test_the_validator_has_nothing_to_say(tmp_path: Path, text: str) -> None:
     path = _write(tmp_path, text)
     generator = ROOT / "tools" / "config" / "cyborg-config-generator.conf"
@@ -274,3 +294,49 @@ def test_a_sample_file_can_be_made(tmp_path: Path) -> None:
     for word in ("#enabled_drivers", "#www_authenticate_uri", "#connection"):
         assert word in text
     assert "#policy_file = policy.yaml" in text
+    assert "[vgpu_nvidia-222]" in text
+    assert "[x710_static]" in text
+
+
+def _parsed(tmp_path: Path, text: str) -> cfg.ConfigOpts:
+    conf = cfg.ConfigOpts()
+    service.prepare(conf)
+    conf(
+        args=["--config-file", str(_write(tmp_path, text))],
+        project="cyborg",
+        default_config_dirs=[],
+    )
+    return conf
+
+
+@pytest.mark.parametrize(
+    ("group", "line", "reason"),
+    [
+        ("nvme", "cleanup_timeout = soon", "invalid literal"),
+        ("nvme", "cleanup_timeout = 5", "Should be greater than"),
+        ("nvme", "cleanup_timeout =", "must not be empty"),
+        ("fake", "program_seconds = nan", "must be a finite number"),
+        ("fake", "devices =", "must not be empty"),
+        ("gpu_devices", "filter_sriov_vfs = x", "Unexpected boolean"),
+        ("gpu_devices", "enabled_vgpu_types = $none", "is written `$$`"),
+        ("agent", "clean_timeouts = nvme_driver", "NAME:VALUE"),
+        ("agent", "spdk_socket = $none", "is written `$$`"),
+    ],
+)
+def test_a_drivers_option_that_cannot_be_used_is_told_in_few_words(
+    tmp_path: Path, group: str, line: str, reason: str
+) -> None:
+    conf = _parsed(tmp_path, f"[{group}]\n{line}\n")
+    with pytest.raises(ValueError, match=re.escape(reason)) as caught:
+        cyborg.conf.driver_option(conf, group, line.partition(" =")[0])
+    assert "LocationInfo" not in str(caught.value)
+
+
+def test_a_drivers_option_that_can_be_used_is_its_value(
+    tmp_path: Path,
+) -> None:
+    conf = _parsed(tmp_path, "[nvme]\ncleanup_timeout = 60\n")
+    read = functools.partial(cyborg.conf.driver_option, conf)
+    assert read("nvme", "cleanup_timeout") == 60
+    assert read("fake", "inventory_file") is None
+    assert read("agent", "clean_on_release") is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drivers share: names, attributes, and cards declared as data."""
+"""What drivers share: names, attributes, and reasons not to offer."""
 
 from __future__ import annotations
 
@@ -20,89 +20,9 @@ from tests.driver_host import driver_host
 from tests.sysfs import SysfsTree
 
 
-class CardDriver(base.PciCardDriver):
-    """A driver as an out-of-tree package would declare it."""
-
-    name = "example_gpu_driver"
-    driver_name = "NVIDIA"
-    type = inventory.DeviceType.GPU
-    resource_class = "PGPU"
-    vendor = "10de"
-    classes = ("0300", "0302")
-    traits = ("GPU_NVIDIA", "GPU_PRODUCT_ID_{product}", "NVIDIA_{product}")
-
-
-class NetworkDriver(base.PciCardDriver):
-    """One that takes certain products and their virtual functions."""
-
-    name = "example_nic_driver"
-    driver_name = "intel"
-    type = inventory.DeviceType.NIC
-    resource_class = "CUSTOM_NIC"
-    vendor = "8086"
-    products = frozenset({"1572", "154c"})
-    virtual_functions = True
-
-
 @pytest.fixture
 def tree(tmp_path: Path) -> SysfsTree:
     return SysfsTree(tmp_path / "sys")
-
-
-def test_a_declared_driver_reports_its_cards_with_their_traits(
-    tree: SysfsTree,
-) -> None:
-    tree.add_every_card()
-    driver = CardDriver(driver_host(tree.root))
-
-    devices = {
-        device.deployables[0].name: device for device in driver.discover()
-    }
-
-    assert len(devices) == 7
-    t4 = next(d for d in devices.values() if d.model == "10de:1eb8")
-    assert t4.type is inventory.DeviceType.GPU
-    assert t4.driver == "example_gpu_driver"
-    assert t4.fault == ""
-    (deployable,) = t4.deployables
-    assert deployable.driver_name == "NVIDIA"
-    assert inventory.resource_class(deployable.attributes) == "PGPU"
-    assert inventory.traits(deployable.attributes) == {
-        "CUSTOM_GPU_NVIDIA",
-        "CUSTOM_GPU_PRODUCT_ID_1EB8",
-        "CUSTOM_NVIDIA_1EB8",
-        "OWNER_CYBORG",
-    }
-
-
-def test_virtual_functions_are_no_whole_cards(tree: SysfsTree) -> None:
-    tree.add_nvidia_a100(vfs=16)
-
-    (device,) = CardDriver(driver_host(tree.root)).discover()
-
-    assert device.controlpath == inventory.pci_json("0000:41:00.0")
-    assert device.fault == "16 virtual functions of it are active"
-
-
-def test_virtual_functions_are_reported_where_a_driver_wants_them(
-    tree: SysfsTree,
-) -> None:
-    tree.add_intel_x710(vfs=2)
-
-    devices = list(NetworkDriver(driver_host(tree.root)).discover())
-
-    offered = [device for device in devices if not device.fault]
-    assert len(devices) == 6
-    assert [device.model for device in offered] == ["8086:154c"] * 4
-
-
-def test_a_card_with_mediated_devices_is_not_offered(tree: SysfsTree) -> None:
-    tree.add_nvidia_t4()
-    tree.add_mdev("0000:af:00.0", "nvidia-222", "an-identity")
-
-    (device,) = CardDriver(driver_host(tree.root)).discover()
-
-    assert device.fault == "1 mediated devices exist on it"
 
 
 def test_the_first_domain_of_five_digits_is_one_that_nova_cannot_attach(
@@ -166,6 +86,23 @@ def test_attributes_are_traits_then_class_then_the_rest() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "plain",
+    [
+        [("rc", "PGPU")],
+        [("trait0", "CUSTOM_A")],
+        [("trait", "CUSTOM_A")],
+        [("traits_of_it", "good")],
+        [("numa_node", "0"), ("numa_node", "1")],
+    ],
+)
+def test_a_plain_attribute_never_passes_for_another(
+    plain: list[tuple[str, str]],
+) -> None:
+    with pytest.raises(ValueError, match=plain[-1][0]):
+        base.attributes([], "FPGA", plain)
+
+
 def test_the_drivers_are_what_the_agent_asks_them_for(
     tree: SysfsTree,
 ) -> None:
@@ -177,5 +114,9 @@ def test_the_drivers_are_what_the_agent_asks_them_for(
     assert isinstance(fake, base.Monitored)
     assert isinstance(fake, base.Cancellable)
     assert isinstance(pci, base.Driver)
-    for protocol in (base.Programmable, base.Mediated, base.Cleanable):
-        assert not isinstance(pci, protocol)
+    assert isinstance(pci, base.Cleanable)
+    assert isinstance(pci, base.Carving)
+    assert not isinstance(pci, base.Programmable)
+    assert not isinstance(pci, base.Mediated)
+    assert not isinstance(fake, base.Cleanable)
+    assert not isinstance(fake, base.Carving)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cyborg import exception
 from cyborg import inventory
 from cyborg.drivers.base import OptionError
 from cyborg.drivers.pci import PciDriver
@@ -16,6 +17,7 @@ from cyborg.hardware.pci import HardwareError
 from cyborg.hardware.pci import PciFunction
 from cyborg.hardware.pciids import PciNames
 from tests.driver_host import driver_host
+from tests.kernel import Kernel
 from tests.sysfs import SysfsTree
 
 
@@ -313,3 +315,68 @@ def test_a_card_that_is_plugged_or_unplugged_is_seen_next_time(
 
     tree.unplug("0000:af:00.0")
     assert list(driver.discover()) == []
+
+
+def test_a_function_that_a_guest_has_stays_the_same_unit(
+    tree: SysfsTree,
+) -> None:
+    tree.add_intel_x710(vfs=1)
+    tree.remove_virtual_functions("0000:05:00.0")
+    driver = _driver(tree, {"devname": "eth2", "physical_network": "physnet1"})
+    before = list(driver.discover())
+    assert len(before) == 1
+
+    tree.unbind("0000:05:00.0")
+    tree.bind(
+        tree.cards["0000:05:00.0"], tree.path("0000:05:00.0"), "vfio-pci"
+    )
+
+    assert list(driver.discover()) == before
+
+
+def test_a_whitelisted_function_is_reset_where_an_operator_wants_it(
+    tree: SysfsTree,
+) -> None:
+    tree.add_nvidia_t4()
+    tree.add_unknown()
+    kernel = Kernel(tree)
+    options: dict[str, dict[str, object]] = {
+        "pci": {"passthrough_whitelist": ['{"address": "*"}']},
+        "agent": {"clean_on_release": True, "clean_timeout": 7},
+    }
+    driver = PciDriver(driver_host(tree.root, options, writer=kernel))
+
+    devices = {device.model: device for device in driver.discover()}
+
+    assert devices["10de:1eb8"].clean_seconds == 7
+    assert devices["1234:abcd"].clean_seconds is None
+    (unit,) = devices["10de:1eb8"].deployables[0].attach_handles
+    driver.clean(unit, "", 7, lambda percent: None)
+    assert kernel.resets == [("0000:af:00.0", "flr")]
+    (unit,) = devices["1234:abcd"].deployables[0].attach_handles
+    with pytest.raises(exception.DeviceFailed, match="no reset of its own"):
+        driver.clean(unit, "", 7, lambda percent: None)
+    (device,) = _devices(tree, {"vendor_id": "10de"}).values()
+    assert device.clean_seconds is None
+
+
+def test_the_whitelist_says_which_cards_are_carved(tree: SysfsTree) -> None:
+    tree.add_intel_x710(vfs=2)
+    tree.remove_virtual_functions("0000:05:00.0")
+    options = {"pci": {"passthrough_whitelist": ['{"devname": "eth2"}']}}
+    host = driver_host(tree.root, options, writer=Kernel(tree))
+    driver = PciDriver(host)
+    functions = {one.address: one for one in host.sysfs.functions()}
+
+    claimed = {
+        address
+        for address, function in functions.items()
+        if driver.claims(function)
+    }
+    assert claimed == {"0000:05:00.0"}
+    driver.carve(functions["0000:05:00.0"], 2, 10)
+
+    functions = {one.address: one for one in host.sysfs.functions()}
+    assert driver.claims(functions["0000:05:02.1"])
+    assert not driver.claims(functions["0000:05:0a.0"])
+    assert len(list(driver.discover())) == 3

@@ -279,6 +279,10 @@ def test_tags_are_kept_as_text_and_names_made_legal() -> None:
             json.dumps({"vendor_id": "8086", "physical_network": "a" * 129}),
             "longer than 128",
         ),
+        (
+            json.dumps({"vendor_id": "8086", "physical_network": "ñ" * 22}),
+            "longer than 128",
+        ),
     ],
 )
 def test_a_mistake_names_the_option_the_entry_and_the_reason(
