@@ -2,7 +2,7 @@
 """Accelerator requests that give back what they hold.
 
 Each function is one statement, or says how many, within the caller's
-transaction.
+transaction.  What becomes of what is given back is in `cleaning`.
 """
 
 from __future__ import annotations
@@ -10,32 +10,23 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg import arq
+from cyborg.db import cleaning
+from cyborg.db import jobs
 from cyborg.db import models
 
+Job = models.Job
 Arq = models.AcceleratorRequest
-Handle = models.AttachHandle
 
 BY_INSTANCE = "FORCE INDEX (`extArqs_instance_uuid_idx`)"
 """For MariaDB and MySQL, which lock what they read: a scan of a small table
 would wait for every other request that is being changed."""
-
-
-def free(session: orm.Session, handles: Collection[int]) -> None:
-    """Gives handles back."""
-    if not handles:
-        return
-    session.execute(
-        sa.update(Handle)
-        .where(Handle.id.in_(sorted(handles)))
-        .values(in_use=False)
-        .execution_options(synchronize_session=False)
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +37,18 @@ class Held:
     uuid: str
     state: arq.State
     attach_handle_id: int | None
-    deployable_id: int | None
+    job_id: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What follows: hosts (names) that lost a device of which something was
+    given back, and hosts (ids) that Placement is to follow."""
+
+    lost_on: tuple[str, ...] = ()
+    host_ids: tuple[int, ...] = ()
+    cleaning: bool = False
+    """Whether something is to be cleaned now."""
 
 
 def lock(
@@ -62,7 +64,7 @@ def lock(
         Arq.uuid,
         Arq.state,
         Arq.attach_handle_id,
-        Arq.deployable_id,
+        Arq.job_id,
         Arq.instance_uuid,
         Arq.project_id,
     ).with_for_update()
@@ -82,7 +84,7 @@ def lock(
             row.uuid,
             arq.State(row.state),
             row.attach_handle_id,
-            row.deployable_id,
+            row.job_id,
         )
         for row in session.execute(query)
         if (uuids is not None or row.instance_uuid == instance)
@@ -90,8 +92,11 @@ def lock(
     ]
 
 
-def unbind(session: orm.Session, held: Sequence[Held]) -> None:
-    """Takes from locked ARQs all that they hold (2 statements)."""
+def unbind(
+    session: orm.Session, held: Sequence[Held], due_at: dt.datetime
+) -> GivenBack:
+    """Takes from locked ARQs all that they hold (3 statements, or as many
+    more as it takes to clean)."""
     transition = arq.TRANSITIONS[arq.Event.UNBIND]
     session.execute(
         sa.update(Arq)
@@ -113,32 +118,70 @@ def unbind(session: orm.Session, held: Sequence[Held]) -> None:
         )
         .execution_options(synchronize_session=False)
     )
-    free(session, handles_of(held))
+    return _give_back(session, held, due_at)
 
 
-def delete(session: orm.Session, held: Sequence[Held]) -> None:
-    """Removes locked ARQs and frees what they hold (2 statements)."""
+def delete(
+    session: orm.Session, held: Sequence[Held], due_at: dt.datetime
+) -> GivenBack:
+    """Removes locked ARQs, and gives back what they hold (3 statements, or
+    as many more as it takes to clean)."""
     session.execute(
         sa.delete(Arq)
         .where(Arq.id.in_([row.id for row in held]))
         .execution_options(synchronize_session=False)
     )
-    free(session, handles_of(held))
+    return _give_back(session, held, due_at)
 
 
-def handles_of(held: Sequence[Held]) -> list[int]:
-    """The handles (ids) that these ARQs have."""
-    return [
-        row.attach_handle_id
-        for row in held
-        if row.attach_handle_id is not None
-    ]
+def _give_back(
+    session: orm.Session, held: Sequence[Held], due_at: dt.datetime
+) -> GivenBack:
+    """Gives back what ARQs held that hold nothing now."""
+    given = cleaning.held(
+        session,
+        [
+            row.attach_handle_id
+            for row in held
+            if row.attach_handle_id is not None
+        ],
+    )
+    host_ids = cleaning.give_back(session, given, due_at)
+    job_ids = {row.job_id for row in held if row.job_id is not None}
+    if job_ids:
+        _cancel_unwanted(session, job_ids)
+    return GivenBack(
+        lost_on=tuple(
+            sorted({unit.hostname for unit in given if unit.is_lost})
+        ),
+        host_ids=host_ids,
+        cleaning=any(unit.is_cleaned for unit in given),
+    )
+
+
+def _cancel_unwanted(session: orm.Session, job_ids: Collection[int]) -> None:
+    """Ends those of these jobs that prepare what no ARQ waits for any more
+    (2 statements).
+
+    The first makes two that give back what one job prepares come one after
+    another, so that the second sees what the first did.
+    """
+    found = session.scalars(
+        sa.select(Job.id)
+        .where(Job.id.in_(sorted(job_ids)), Job.kind == jobs.PREPARE)
+        .with_for_update()
+    ).all()
+    if found:
+        waiting = sa.select(Arq.id).where(Arq.job_id == Job.id).exists()
+        session.execute(
+            jobs.ending(jobs.CANCELLED).where(Job.id.in_(found), ~waiting)
+        )
 
 
 def lock_deleting(session: orm.Session, limit: int) -> list[Held]:
     """ARQs whose deletion a service that is gone did not end."""
     rows = session.execute(
-        sa.select(Arq.id, Arq.uuid, Arq.attach_handle_id, Arq.deployable_id)
+        sa.select(Arq.id, Arq.uuid, Arq.attach_handle_id, Arq.job_id)
         .where(Arq.state == arq.State.DELETING)
         .limit(limit)
         .with_for_update()
@@ -149,7 +192,7 @@ def lock_deleting(session: orm.Session, limit: int) -> list[Held]:
             row.uuid,
             arq.State.DELETING,
             row.attach_handle_id,
-            row.deployable_id,
+            row.job_id,
         )
         for row in rows
     ]
@@ -160,46 +203,48 @@ def fail_forsaken(
     before: dt.datetime,
     reason: str,
     event_due_at: dt.datetime,
-) -> int:
-    """Ends binds that no job will end, begun before that time; how many.
+) -> tuple[int, tuple[int, ...]]:
+    """Ends binds that no job will end, begun before that time; how many,
+    and the hosts (ids) that Placement is to follow.
 
-    Ours always have a job; those of an adopted database have none.  Up to 3
-    statements.
+    Ours always have a job; those of an adopted database have none.
     """
     rows = session.execute(
         sa.select(Arq.id, Arq.attach_handle_id)
-        .outerjoin(models.Job, models.Job.id == Arq.job_id)
+        .outerjoin(Job, Job.id == Arq.job_id)
         .where(
             Arq.state == arq.State.BIND_STARTED,
             sa.func.coalesce(Arq.updated_at, Arq.created_at) < before,
             sa.or_(
-                models.Job.id.is_(None),
-                models.Job.state.not_in(("queued", "running")),
+                Job.id.is_(None),
+                Job.state.not_in(("queued", "running")),
             ),
         )
         .with_for_update(of=Arq)
     ).all()
     if not rows:
-        return 0
-    fail(session, [row.id for row in rows], reason, event_due_at)
-    free(
-        session,
-        [row[1] for row in rows if row[1] is not None],
-    )
-    return len(rows)
+        return 0, ()
+    arqs = {row.id: row.attach_handle_id for row in rows}
+    return len(rows), fail(session, arqs, reason, event_due_at)
 
 
 def fail(
     session: orm.Session,
-    arqs: Collection[int],
+    arqs: Mapping[int, int | None],
     reason: str,
     event_due_at: dt.datetime,
-) -> None:
-    """Moves ARQs that are being bound to `BindFailed`."""
+) -> tuple[int, ...]:
+    """Moves ARQs (id -> handle) that are being bound to `BindFailed`; the
+    hosts (ids) that Placement is to follow.
+
+    What the host may have made for one of them is cleaned, all else is
+    free: nobody has had it (3 statements, or as many more as it takes to
+    clean).
+    """
     transition = arq.TRANSITIONS[arq.Event.FAIL]
     session.execute(
         sa.update(Arq)
-        .where(Arq.id.in_(arqs), Arq.state.in_(transition.sources))
+        .where(Arq.id.in_(sorted(arqs)), Arq.state.in_(transition.sources))
         .values(
             state=transition.target,
             attach_handle_id=None,
@@ -211,3 +256,9 @@ def fail(
         )
         .execution_options(synchronize_session=False)
     )
+    given = cleaning.held(
+        session, [handle for handle in arqs.values() if handle is not None]
+    )
+    made = [unit for unit in given if unit.is_made]
+    cleaning.free(session, [unit for unit in given if not unit.is_made])
+    return cleaning.give_back(session, made, event_due_at)

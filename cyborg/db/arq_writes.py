@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg import arq
+from cyborg import inventory
 from cyborg.db import arq_release
 from cyborg.db import bulk
 from cyborg.db import models
@@ -214,17 +215,38 @@ def others_bound(
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class FreeHandle:
+    """An attach handle that nobody has."""
+
+    id: int
+    uuid: str
+    attach_type: str
+    attach_info: str
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the host has to make it for whoever gets it."""
+        return inventory.is_made(self.attach_type, self.attach_info)
+
+
 def free_handles(
     session: orm.Session, deployables: Collection[int]
-) -> dict[int, list[int]]:
-    """Handles (ids) that nobody has, by deployable.
+) -> dict[int, list[FreeHandle]]:
+    """Handles that nobody has, by deployable.
 
     One that an ARQ refers to is not free, whatever an adopted row says, nor
     is one that its card has no more.
     """
     held = sa.select(Arq.id).where(Arq.attach_handle_id == Handle.id).exists()
     rows = session.execute(
-        sa.select(Handle.deployable_id, Handle.id)
+        sa.select(
+            Handle.deployable_id,
+            Handle.id,
+            Handle.uuid,
+            Handle.attach_type,
+            Handle.attach_info,
+        )
         .where(
             Handle.deployable_id.in_(deployables),
             Handle.in_use.is_not(sa.true()),
@@ -233,9 +255,11 @@ def free_handles(
         )
         .order_by(Handle.id)
     )
-    found: dict[int, list[int]] = {}
-    for deployable_id, handle_id in rows:
-        found.setdefault(deployable_id, []).append(handle_id)
+    found: dict[int, list[FreeHandle]] = {}
+    for row in rows:
+        found.setdefault(row.deployable_id, []).append(
+            FreeHandle(row.id, row.uuid, row.attach_type, row.attach_info)
+        )
     return found
 
 

@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices, deployables and attributes in the database.
-
-What Placement should see after a change is owed by the device's host: each
-such change bumps `hosts.revision` in its own transaction.
-"""
+"""Devices, deployables and attributes as they are read."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
-from oslo_db import exception as db_exception
 from sqlalchemy import orm
 
 from cyborg import exception
+from cyborg.db import device_details
 from cyborg.db import engine
 from cyborg.db import models
 from cyborg.db import query
@@ -34,31 +29,59 @@ DEVICES = query.Source(
         "status",
     ),
 )
+DETAILS = {
+    "device_state": device_details.state(),
+    "status_reason": device_details.reason(),
+    "address": models.Device.address,
+    "driver_name": models.Device.driver,
+    "numa_node": models.Device.numa_node,
+    "last_seen_at": device_details.last_seen_at(),
+}
+DETAILED_DEVICES = query.Source(models.Device, {**DEVICES.fields, **DETAILS})
 DEPLOYABLES = query.Source(
     models.Deployable,
-    query.fields(
-        models.Deployable,
-        "parent_id",
-        "root_id",
-        "name",
-        "num_accelerators",
-        "device_id",
-        "rp_uuid",
-        "driver_name",
-        "bitstream_id",
-    ),
+    {
+        **query.fields(
+            models.Deployable,
+            "parent_id",
+            "root_id",
+            "name",
+            "num_accelerators",
+            "device_id",
+            "rp_uuid",
+            "driver_name",
+            "bitstream_id",
+        ),
+        "status_reason": models.Deployable.fault,
+    },
 )
 ATTRIBUTES = query.Source(
     models.Attribute,
     query.fields(models.Attribute, "deployable_id", "key", "value"),
 )
 
-_EVERY_DEVICE = DEVICES.select(
-    *(DEVICES.fields[name] for name in shown.Device._fields)
-)
-_ONE_DEVICE = _EVERY_DEVICE.where(query.has_uuid(DEVICES))
+
+def _every(source: query.Source) -> sa.Select[Any]:
+    return source.select(
+        *(
+            source.fields[name]
+            for name in shown.Device._fields
+            if name in source.fields
+        )
+    )
+
+
+_SOURCES = {False: DEVICES, True: DETAILED_DEVICES}
+_EVERY_DEVICE = {key: _every(source) for key, source in _SOURCES.items()}
+_ONE_DEVICE = {
+    key: every.where(query.has_uuid(DEVICES))
+    for key, every in _EVERY_DEVICE.items()
+}
 _EVERY_DEPLOYABLE = DEPLOYABLES.select(
-    *(DEPLOYABLES.fields[name] for name in shown.Deployable._fields[:-1])
+    *(
+        getattr(models.Deployable, name)
+        for name in shown.Deployable._fields[:-1]
+    )
 )
 _PAIRS = (
     sa.select(
@@ -76,30 +99,44 @@ _PAIRS = (
 )
 
 
-def _missing(what: str, key: object) -> exception.NotFound:
+def missing(what: str, key: object) -> exception.NotFound:
+    """The error for a thing that there is not."""
     return exception.NotFound(f"There is no {what} {query.shown(key, 36)}.")
 
 
 @engine.retried
-def get_device(database: engine.Database, uuid: str) -> shown.Device:
-    """One device.  Raises NotFound."""
+def get_device(
+    database: engine.Database, uuid: str, detailed: bool = False
+) -> shown.Device:
+    """One device, how it is and where too if `detailed`.  Raises
+    NotFound."""
     found = None
     if query.can_be_uuid(uuid):
         with database.reading() as connection:
-            found = connection.execute(_ONE_DEVICE, {"uuid": uuid}).first()
+            found = connection.execute(
+                _ONE_DEVICE[detailed], {"uuid": uuid}
+            ).first()
     if found is None:
-        raise _missing("device", uuid)
-    return shown.Device._make(found)
+        raise missing("device", uuid)
+    return _device(found)
+
+
+def _device(row: Iterable[Any]) -> shown.Device:
+    return shown.Device(*row)
 
 
 @engine.retried
 def list_devices(
-    database: engine.Database, page: query.Page = query.EVERYTHING
+    database: engine.Database,
+    page: query.Page = query.EVERYTHING,
+    detailed: bool = False,
 ) -> list[shown.Device]:
-    """The devices of a page."""
+    """The devices of a page, how they are and where too if `detailed`."""
     with database.reading() as connection:
-        found = query.rows(connection, _EVERY_DEVICE, DEVICES, page)
-    return [shown.Device._make(row) for row in found]
+        found = query.rows(
+            connection, _EVERY_DEVICE[detailed], _SOURCES[detailed], page
+        )
+    return [_device(row) for row in found]
 
 
 @engine.retried
@@ -116,7 +153,7 @@ def get_deployable(database: engine.Database, uuid: str) -> models.Deployable:
             .first()
         )
     if found is None:
-        raise _missing("deployable", uuid)
+        raise missing("deployable", uuid)
     return found
 
 
@@ -140,17 +177,18 @@ def list_deployables(
 def get_attribute(database: engine.Database, uuid: str) -> models.Attribute:
     """One attribute.  Raises NotFound."""
     with database.reader() as session:
-        return _attribute(session, uuid)
+        return find_attribute(session, uuid)
 
 
-def _attribute(session: orm.Session, uuid: str) -> models.Attribute:
+def find_attribute(session: orm.Session, uuid: str) -> models.Attribute:
+    """One attribute.  Raises NotFound."""
     found = session.scalars(
         sa.select(models.Attribute).where(
             query.same(models.Attribute.uuid, uuid)
         )
     ).first()
     if found is None:
-        raise _missing("attribute", uuid)
+        raise missing("attribute", uuid)
     return found
 
 
@@ -163,222 +201,3 @@ def list_attributes(
         every = ATTRIBUTES.select(models.Attribute)
         found = query.rows(session, every, ATTRIBUTES, page)
     return [attribute for (attribute,) in found]
-
-
-@engine.retried
-def create_attribute(
-    database: engine.Database, deployable_id: int, key: str, value: str
-) -> models.Attribute:
-    """Store an attribute of an operator; no report will touch it.
-
-    Raises NotFound where the deployable does not exist, Conflict where it
-    has the same key and value already.
-    """
-    if not 0 < deployable_id <= query.MAX_INTEGER:
-        raise _missing("deployable", deployable_id)
-    if not query.storable(key + value):
-        raise exception.Invalid("key or value: not storable text")
-    attribute = models.Attribute(
-        uuid=models.new_uuid(),
-        deployable_id=deployable_id,
-        key=key,
-        value=value,
-        source="operator",
-    )
-    with database.writer() as session:
-        _lock_deployable(session, deployable_id)
-        _refuse_repeated(session, attribute)
-        session.add(attribute)
-        session.flush()
-        if key.startswith("trait"):
-            owe_sync(session, _hostname(session, deployable_id))
-    return attribute
-
-
-def _lock_deployable(session: orm.Session, deployable_id: int) -> None:
-    """Only one writer of a deployable's attributes at a time."""
-    found = session.execute(
-        sa.select(models.Deployable.id)
-        .where(models.Deployable.id == deployable_id)
-        .with_for_update()
-    ).first()
-    if found is None:
-        raise _missing("deployable", deployable_id)
-
-
-def _refuse_repeated(
-    session: orm.Session, attribute: models.Attribute
-) -> None:
-    repeated = session.scalars(
-        sa.select(models.Attribute.uuid).where(
-            models.Attribute.deployable_id == attribute.deployable_id,
-            query.same(models.Attribute.key, attribute.key),
-            query.same(models.Attribute.value, attribute.value),
-        )
-    ).first()
-    if repeated is not None:
-        raise exception.Conflict(
-            f"The deployable has this key and value already, in {repeated}."
-        )
-
-
-def _hostname(session: orm.Session, deployable_id: int) -> str:
-    return session.scalars(
-        sa.select(models.Device.hostname)
-        .join(models.Device.deployables)
-        .where(models.Deployable.id == deployable_id)
-    ).one()
-
-
-@engine.retried
-def delete_attribute(database: engine.Database, uuid: str) -> None:
-    """Remove an attribute.  Raises NotFound.
-
-    A trait is remembered as retired, so that it leaves Placement, unless
-    another attribute of the deployable has it too.  What a driver reported
-    comes back with the host's next report, which is asked for.
-    """
-    with database.writer() as session:
-        attribute = _attribute(session, uuid)
-        hostname = _hostname(session, attribute.deployable_id)
-        _lock_deployable(session, attribute.deployable_id)
-        session.execute(
-            sa.delete(models.Attribute).where(
-                models.Attribute.id == attribute.id
-            )
-        )
-        if attribute.key.startswith("trait"):
-            retire_traits(session, attribute.deployable_id, {attribute.value})
-            owe_sync(session, hostname)
-        if attribute.source != "operator":
-            session.execute(
-                sa.update(models.Host)
-                .where(_belongs(hostname))
-                .values(digest=None)
-                .execution_options(synchronize_session=False)
-            )
-
-
-@engine.retried
-def set_device_status(
-    database: engine.Database, uuid: str, status: str
-) -> tuple[models.Host, bool]:
-    """Enable a device or take it into maintenance.
-
-    Returns the host whose providers follow, and whether its revision is
-    that of this change: it grows only where the status changed.  Raises
-    NotFound.
-    """
-    device = models.Device
-    chosen = query.same(device.uuid, uuid)
-    with database.writer() as session:
-        changed: Any = session.execute(
-            sa.update(device)
-            .where(chosen, device.status != status)
-            .values(status=status)
-            .execution_options(synchronize_session=False)
-        )
-        if changed.rowcount:
-            hostname = sa.select(device.hostname).where(chosen)
-            session.execute(_bump(hostname.scalar_subquery()))
-        found = session.execute(
-            sa.select(device.hostname, models.Host)
-            .outerjoin(models.Host, _belongs(device.hostname))
-            .where(chosen)
-        ).all()
-        if not found:
-            raise _missing("device", uuid)
-        host = _chosen(found[0].hostname, [row.Host for row in found])
-        if host is None:
-            return owe_sync(session, found[0].hostname), False
-        return host, bool(changed.rowcount)
-
-
-def _belongs(hostname: Any) -> sa.ColumnElement[bool]:
-    return sa.or_(
-        models.Host.provider_name == hostname, models.Host.name == hostname
-    )
-
-
-def _bump(hostname: Any) -> sa.Update:
-    return (
-        sa.update(models.Host)
-        .where(_belongs(hostname))
-        .values(revision=models.Host.revision + 1, sync_due_at=models.now())
-        .execution_options(synchronize_session=False)
-    )
-
-
-def _chosen(
-    hostname: str, hosts: Iterable[models.Host | None]
-) -> models.Host | None:
-    """The host that a device's hostname means: by its provider's name
-    before its own."""
-    return min(
-        (host for host in hosts if host is not None),
-        key=lambda host: host.provider_name.lower() != hostname.lower(),
-        default=None,
-    )
-
-
-def owe_sync(session: orm.Session, hostname: str) -> models.Host:
-    """Placement must follow a change on this host; the row, newly read.
-
-    `hostname` is that of the device: the name of the root provider, or of
-    the agent in older databases.  A host without a row gets one.
-    """
-    bumped: Any = session.execute(_bump(hostname))
-    if not bumped.rowcount:
-        host = models.Host(
-            name=hostname,
-            provider_name=hostname,
-            revision=1,
-            sync_due_at=models.now(),
-        )
-        try:
-            with session.begin_nested():
-                session.add(host)
-            return host
-        except db_exception.DBDuplicateEntry:
-            session.execute(_bump(hostname))
-    found = session.scalars(
-        sa.select(models.Host)
-        .where(_belongs(hostname))
-        .execution_options(populate_existing=True)
-    ).all()
-    host_now = _chosen(hostname, found)
-    if host_now is None:
-        raise exception.Conflict(f"Host {hostname} is being changed.")
-    return host_now
-
-
-def retire_traits(
-    session: orm.Session, deployable_id: int, names: Iterable[str]
-) -> None:
-    """Remember traits that must leave Placement with the next sync.
-
-    Those that an attribute of the deployable still names stay.  The caller
-    holds the deployable's row.
-    """
-    attribute = models.Attribute
-    kept = session.scalars(
-        sa.select(attribute.value).where(
-            attribute.deployable_id == deployable_id,
-            attribute.key.startswith("trait"),
-        )
-    ).all()
-    retired = set(names) - set(kept)
-    if not retired:
-        return
-    before = session.scalars(
-        sa.select(models.Deployable.retired_traits).where(
-            models.Deployable.id == deployable_id
-        )
-    ).one()
-    retired.update(json.loads(before) if before else ())
-    session.execute(
-        sa.update(models.Deployable)
-        .where(models.Deployable.id == deployable_id)
-        .values(retired_traits=json.dumps(sorted(retired)))
-        .execution_options(synchronize_session=False)
-    )

@@ -22,6 +22,10 @@ Host = models.Host
 Device = models.Device
 Deployable = models.Deployable
 Attribute = models.Attribute
+Handle = models.AttachHandle
+
+LOST = "the host does not have it any more"
+"""Why nothing can be done with a lost device."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +44,10 @@ class Provider:
     hostname: str
     maintaining: bool
     broken: str
-    """Why nothing can be bound to it; empty where something can."""
+    """Why its device cannot be used; empty where it can."""
+    fault: str
+    """Why nothing can be bound to it although its device can be used (and
+    programmed)."""
     attributes: tuple[tuple[str, str], ...]
 
     def resource_classes(self) -> frozenset[str]:
@@ -89,7 +96,7 @@ def _provider(
 ) -> Provider:
     broken = device.fault or ""
     if device.lost_at is not None:
-        broken = "the host does not have it any more"
+        broken = LOST
     return Provider(
         deployable_id=deployable.id,
         uuid=deployable.uuid,
@@ -102,6 +109,7 @@ def _provider(
         hostname=device.hostname,
         maintaining=device.status == "maintaining",
         broken=broken,
+        fault=deployable.fault or "",
         attributes=attributes,
     )
 
@@ -157,6 +165,20 @@ def changed(
     )
 
 
+def owe(
+    session: orm.Session, hostnames: Collection[str], due_at: dt.datetime
+) -> tuple[int, ...]:
+    """The hosts (ids) that are called so, each owed a look (2 statements).
+
+    A device's hostname that no host has is nobody's to follow.
+    """
+    found = names(session, hostnames)
+    ids = {found[name].id for name in hostnames if name in found}
+    if ids:
+        changed(session, ids, due_at)
+    return tuple(sorted(ids))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Offer:
     """A deployable with what decides its provider."""
@@ -170,6 +192,10 @@ class Offer:
     attributes: tuple[tuple[str, str], ...]
     retired_traits: str | None
     device_uuid: str = ""
+    handles: int = 0
+    """How many units it has."""
+    cleaned: int = 0
+    """How many of them are being cleaned, or could not be."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,8 +230,20 @@ def offers(session: orm.Session, host_id: int) -> HostOffers | None:
 
 def _offers_of(host_id: int) -> Any:
     """A row per attribute of each deployable of the host; at least one."""
+    present = sa.and_(
+        Handle.deployable_id == Deployable.id, Handle.lost_at.is_(None)
+    )
+    handles = sa.select(sa.func.count(Handle.id)).where(present)
+    cleaned = sa.select(sa.func.count(Handle.job_id)).where(present)
     return (
-        sa.select(Host, Deployable, Device, Attribute)
+        sa.select(
+            Host,
+            Deployable,
+            Device,
+            Attribute,
+            handles.correlate(Deployable).scalar_subquery(),
+            cleaned.correlate(Deployable).scalar_subquery(),
+        )
         .outerjoin(
             Device,
             sa.or_(
@@ -222,38 +260,38 @@ def _offers_of(host_id: int) -> Any:
 
 def _grouped(rows: Sequence[Any]) -> tuple[Offer, ...]:
     attributes: dict[int, list[tuple[str, str]]] = {}
-    found: dict[int, tuple[models.Deployable, models.Device]] = {}
-    for _, deployable, device, attribute in rows:
+    found: dict[int, Any] = {}
+    for row in rows:
+        deployable, attribute = row.Deployable, row.Attribute
         if deployable is None:
             continue
-        found[deployable.id] = (deployable, device)
+        found[deployable.id] = row
         if attribute is not None:
             attributes.setdefault(deployable.id, []).append(
                 (attribute.key, attribute.value)
             )
     return tuple(
-        _offer(deployable, device, attributes.get(deployable.id, ()))
-        for deployable, device in found.values()
+        _offer(row, attributes.get(deployable_id, ()))
+        for deployable_id, row in found.items()
     )
 
 
-def _offer(
-    deployable: models.Deployable,
-    device: models.Device,
-    attributes: Sequence[tuple[str, str]],
-) -> Offer:
+def _offer(row: Any, attributes: Sequence[tuple[str, str]]) -> Offer:
+    _host, deployable, device, _attribute, handles, cleaned = row
     return Offer(
         id=deployable.id,
         name=deployable.name,
         rp_uuid=deployable.rp_uuid,
         num_accelerators=deployable.num_accelerators,
         withheld=device.status == "maintaining"
-        or bool(device.fault)
+        or bool(device.fault or deployable.fault)
         or device.lost_at is not None
         or deployable.job_id is not None,
         attributes=tuple(attributes),
         retired_traits=deployable.retired_traits,
         device_uuid=device.uuid,
+        handles=handles,
+        cleaned=cleaned,
     )
 
 
@@ -351,20 +389,6 @@ def retired(session: orm.Session, cleared: Mapping[int, str]) -> None:
         )
         .values(retired_traits=None)
         .execution_options(synchronize_session=False)
-    )
-
-
-def lost_devices(
-    session: orm.Session, deployables: Collection[int]
-) -> list[str]:
-    """Names of the hosts that lost a device of these deployables."""
-    return list(
-        session.scalars(
-            sa.select(Device.hostname)
-            .join(Deployable, Deployable.device_id == Device.id)
-            .where(Deployable.id.in_(deployables), Device.lost_at.is_not(None))
-            .distinct()
-        )
     )
 
 

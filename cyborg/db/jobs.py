@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slow work on a deployable, as rows.
+"""Slow work on a host, as rows: the life of a job of any kind.
 
-A job is inserted in the transaction that needs it, with the lease of the
-conductor that will run it.  Whoever ends it does so by an UPDATE that holds
-only while it is active, so that one end counts: what comes later changes
-nothing.
+A job is inserted in the transaction that needs it.  Whoever ends it does so
+by an UPDATE that holds only while it is active, so that one end counts: what
+comes later changes nothing.  What an end means for accelerator requests,
+devices and handles is in `job_ends` and `cleaning`.
 
-Leases and deadlines are kept and compared by the database's clock.  By their
-own, a conductor whose clock is a minute ahead would end every job of the
-others at once.
+One that prepares or programs is run by a conductor that waits for the host,
+till its deadline.  One that cleans may take hours, of which nobody counts
+those in which the host does not answer: it is asked for now and then, by
+whoever finds it due, and `deadline` is as far behind `created_at` as its
+host may yet say that it is not done.  All times are the database's.
 """
 
 from __future__ import annotations
@@ -19,27 +21,44 @@ import json
 import time
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg import arq
-from cyborg.db import arq_release
 from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import models
 
 Job = models.Job
 Arq = models.AcceleratorRequest
-Deployable = models.Deployable
 Handle = models.AttachHandle
 
 PROGRAM = "program"
+PREPARE = "prepare"
+CLEAN = "clean"
 
 QUEUED = "queued"
 RUNNING = "running"
 DONE = "done"
 FAILED = "failed"
+CANCELLED = "cancelled"
 ACTIVE = (QUEUED, RUNNING)
+
+_OURS = sa.and_(
+    Job.state.in_(ACTIVE),
+    sa.or_(
+        Job.kind.in_((PROGRAM, PREPARE)),
+        sa.and_(
+            Job.kind == CLEAN,
+            sa.select(Handle.id).where(Handle.job_id == Job.id).exists(),
+        ),
+    ),
+)
+"""Jobs to be looked after: those of a newer release are left to it, and
+nothing is ever cleaned that does not wait for it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +75,17 @@ class Lease:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class New:
+    """A job to be made; `seconds` is how long it may take."""
+
+    kind: str
+    deployable_id: int
+    hostname: str
+    arguments: Mapping[str, Any]
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Claimed:
     """A job that this conductor runs."""
 
@@ -64,9 +94,15 @@ class Claimed:
     kind: str
     hostname: str
     deployable_id: int
-    arguments: Mapping[str, str | None]
+    arguments: Mapping[str, Any]
+    left: float
+    """Seconds that it may yet take."""
     ends_at: float
-    """When its time is up, by this process's monotonic clock."""
+    """When they are over, by this process's monotonic clock."""
+    created_at: dt.datetime
+    state: str
+    age: float | None
+    """Seconds since it was begun; None where that is now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,58 +114,48 @@ class Told:
     state: arq.State
 
 
-def clock(session: orm.Session) -> dt.datetime:
-    """What time it is by the database's clock (1 statement).
-
-    SQLite has none of its own, and nobody on another machine.
-    """
-    dialect = session.get_bind().dialect.name
-    if dialect == "sqlite":
-        return models.now()
-    found = session.execute(sa.select(_CLOCKS[dialect])).scalar_one()
-    now: dt.datetime = found.replace(microsecond=0)
-    return now
-
-
-_MYSQL_CLOCK = sa.func.utc_timestamp(type_=sa.DateTime)
-_CLOCKS = {
-    "mysql": _MYSQL_CLOCK,
-    "mariadb": _MYSQL_CLOCK,
-    "postgresql": sa.func.timezone(
-        "utc", sa.func.clock_timestamp(), type_=sa.DateTime
-    ),
-}
-
-
 def create(
-    session: orm.Session,
-    deployable_id: int,
-    hostname: str,
-    *,
-    arguments: Mapping[str, str | None],
-    lease: Lease,
-    seconds: float,
-) -> Claimed:
-    """A job that runs from now on, for so long at most (2 statements)."""
-    now = clock(session)
-    job = Job(
-        uuid=models.new_uuid(),
-        kind=PROGRAM,
-        state=RUNNING,
-        hostname=hostname,
-        deployable_id=deployable_id,
-        arguments=json.dumps(arguments, sort_keys=True),
-        owner=lease.owner,
-        lease_until=lease.until(now),
-        deadline=now + dt.timedelta(seconds=seconds),
-        started_at=models.now(),
+    session: orm.Session, wanted: Sequence[New], lease: Lease | None
+) -> list[Claimed]:
+    """New jobs, in this order (3 statements).
+
+    With a lease they run from now on; without one they wait for whoever
+    looks next.
+    """
+    now = clock.now(session)
+    rows = [_row(new, lease, now) for new in wanted]
+    session.execute(sa.insert(Job), rows)
+    stored = session.scalars(
+        sa.select(Job).where(Job.uuid.in_([row["uuid"] for row in rows]))
     )
-    session.add(job)
-    session.flush()
-    return _claimed(job, now)
+    by_uuid = {job.uuid: _claimed(job, now) for job in stored}
+    return [by_uuid[row["uuid"]] for row in rows]
 
 
-def _claimed(job: models.Job, now: dt.datetime) -> Claimed:
+def _row(new: New, lease: Lease | None, now: dt.datetime) -> dict[str, Any]:
+    return {
+        "uuid": models.new_uuid(),
+        "kind": new.kind,
+        "state": QUEUED if lease is None else RUNNING,
+        "hostname": new.hostname,
+        "deployable_id": new.deployable_id,
+        "arguments": json.dumps(new.arguments, sort_keys=True),
+        "owner": None if lease is None else lease.owner,
+        "lease_until": now if lease is None else lease.until(now),
+        "created_at": now,
+        "deadline": now + dt.timedelta(seconds=new.seconds),
+        "percent": 0,
+        "started_at": None if lease is None else now,
+    }
+
+
+def _claimed(
+    job: models.Job, now: dt.datetime, state: str = RUNNING
+) -> Claimed:
+    since = job.created_at or now
+    begun = job.started_at
+    counted = since if job.kind == CLEAN else now
+    left = (job.deadline - counted).total_seconds()
     return Claimed(
         id=job.id,
         uuid=job.uuid,
@@ -137,50 +163,11 @@ def _claimed(job: models.Job, now: dt.datetime) -> Claimed:
         hostname=job.hostname,
         deployable_id=job.deployable_id or 0,
         arguments=json.loads(job.arguments),
-        ends_at=time.monotonic() + (job.deadline - now).total_seconds(),
-    )
-
-
-def take_deployable(
-    session: orm.Session, deployable_id: int, job_id: int
-) -> bool:
-    """Whether no other job had the deployable."""
-    result = session.execute(
-        sa.update(Deployable)
-        .where(Deployable.id == deployable_id, Deployable.job_id.is_(None))
-        .values(job_id=job_id)
-        .execution_options(synchronize_session=False)
-    )
-    return bulk.matched(result) == 1
-
-
-def in_use(
-    session: orm.Session, deployable_id: int, own: Collection[int]
-) -> bool:
-    """Whether anybody has a handle of the deployable that is not in `own`.
-
-    Asked once the deployable is taken: who binds to it holds it meanwhile.
-    """
-    rows = session.scalars(
-        sa.select(Handle.id)
-        .where(
-            Handle.deployable_id == deployable_id, Handle.in_use.is_(sa.true())
-        )
-        .with_for_update(read=True)
-    )
-    return any(row not in own for row in rows)
-
-
-def controlpath(session: orm.Session, device_id: int) -> str:
-    """The control path of a device; empty where it has none."""
-    path = models.ControlpathID
-    return (
-        session.scalars(
-            sa.select(path.cpid_info)
-            .where(path.device_id == device_id)
-            .order_by(path.id)
-        ).first()
-        or ""
+        left=left,
+        ends_at=time.monotonic() + left,
+        created_at=since,
+        state=state,
+        age=None if begun is None else (now - begun).total_seconds(),
     )
 
 
@@ -201,54 +188,150 @@ def renew(
     )
 
 
-def take_over(
-    session: orm.Session, lease: Lease, limit: int, now: dt.datetime
-) -> list[Claimed]:
-    """Takes jobs whose conductor has died (2 statements, 1 when none)."""
-    rows = session.scalars(
-        sa.select(Job)
-        .where(
-            Job.state.in_(ACTIVE),
-            sa.or_(Job.lease_until.is_(None), Job.lease_until <= now),
-            Job.deadline > now,
-        )
-        .order_by(Job.id)
-        .limit(limit)
-        .with_for_update()
-    ).all()
-    if rows:
-        session.execute(
-            sa.update(Job)
-            .where(Job.id.in_([row.id for row in rows]))
-            .values(
-                owner=lease.owner,
-                lease_until=lease.until(now),
-                state=RUNNING,
-            )
-            .execution_options(synchronize_session=False)
-        )
-    return [_claimed(row, now) for row in rows]
+def _is_askable(crowded: Collection[str] | None) -> sa.ColumnElement[bool]:
+    if crowded is None:
+        return Job.kind != CLEAN
+    return sa.or_(Job.kind != CLEAN, Job.hostname.not_in(sorted(crowded)))
 
 
-def overdue(session: orm.Session, now: dt.datetime) -> list[int]:
-    """Jobs (ids) past their deadline."""
+def due(
+    session: orm.Session,
+    now: dt.datetime,
+    limit: int,
+    crowded: Collection[str] | None = (),
+) -> list[models.Job]:
+    """Jobs that nobody runs now, the longest due first, locked.
+
+    Of the `crowded` hosts none that cleans; None: of no host.
+    """
     return list(
         session.scalars(
-            sa.select(Job.id).where(Job.state.in_(ACTIVE), Job.deadline <= now)
+            sa.select(Job)
+            .where(
+                _OURS,
+                sa.or_(Job.lease_until.is_(None), Job.lease_until <= now),
+                sa.or_(Job.deadline > now, Job.kind == CLEAN),
+                _is_askable(crowded),
+            )
+            .order_by(Job.lease_until, Job.id)
+            .limit(limit)
+            .with_for_update()
         )
     )
 
 
-def next_due(session: orm.Session, now: dt.datetime) -> float | None:
+def claim(
+    session: orm.Session,
+    rows: Collection[models.Job],
+    lease: Lease,
+    now: dt.datetime,
+) -> list[Claimed]:
+    """Takes jobs that were due.
+
+    One that cleans and was asked for before is as its host left it: who is
+    asked may not answer.
+    """
+    if not rows:
+        return []
+    asked = {
+        row.id
+        for row in rows
+        if row.kind == CLEAN and row.started_at is not None
+    }
+    session.execute(
+        sa.update(Job)
+        .where(Job.id.in_([row.id for row in rows]))
+        .values(
+            owner=lease.owner,
+            lease_until=lease.until(now),
+            state=sa.case((Job.id.in_(asked), Job.state), else_=RUNNING),
+            started_at=sa.func.coalesce(Job.started_at, now),
+        )
+        .execution_options(synchronize_session=False)
+    )
+    return [
+        _claimed(row, now, row.state if row.id in asked else RUNNING)
+        for row in rows
+    ]
+
+
+def overdue(session: orm.Session, now: dt.datetime) -> list[tuple[int, str]]:
+    """Jobs (id, kind) past their deadline."""
+    rows = session.execute(
+        sa.select(Job.id, Job.kind).where(
+            _OURS, Job.deadline <= now, Job.kind != CLEAN
+        )
+    )
+    return [(row.id, row.kind) for row in rows]
+
+
+def next_due(
+    session: orm.Session,
+    now: dt.datetime,
+    crowded: Collection[str] | None = (),
+) -> float | None:
     """Seconds until the next lease or deadline of a job runs out."""
     row = session.execute(
         sa.select(
-            sa.func.min(Job.lease_until), sa.func.min(Job.deadline)
-        ).where(Job.state.in_(ACTIVE))
+            sa.func.min(sa.case((_is_askable(crowded), Job.lease_until))),
+            sa.func.min(sa.case((Job.kind != CLEAN, Job.deadline))),
+        ).where(_OURS)
     ).one()
     return min(
         ((due - now).total_seconds() for due in row if due is not None),
         default=None,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is that is to be asked for again in `pause` seconds;
+    `left`: for how many it may yet not be done."""
+
+    state: str
+    percent: int | None
+    pause: float
+    left: float
+
+
+def postpone(
+    session: orm.Session, job: Claimed, owner: str, progress: Progress
+) -> bool:
+    """Whether the job was still this conductor's, and waits now for anyone
+    to ask again (2 statements)."""
+    now = clock.now(session)
+    until = now + dt.timedelta(seconds=progress.pause)
+    result = session.execute(
+        sa.update(Job)
+        .where(Job.id == job.id, Job.owner == owner, Job.state.in_(ACTIVE))
+        .values(
+            owner=None,
+            state=progress.state,
+            percent=Job.percent
+            if progress.percent is None
+            else progress.percent,
+            lease_until=until,
+            deadline=job.created_at + dt.timedelta(seconds=progress.left),
+        )
+        .execution_options(synchronize_session=False)
+    )
+    return bulk.matched(result) == 1
+
+
+def postpone_cleaning(
+    session: orm.Session, hostname: str, pause: float
+) -> None:
+    """Leaves a host that does not answer alone for a while."""
+    session.execute(
+        sa.update(Job)
+        .where(
+            Job.state.in_(ACTIVE),
+            Job.kind == CLEAN,
+            Job.hostname == hostname,
+            Job.owner.is_(None),
+        )
+        .values(lease_until=clock.now(session) + dt.timedelta(seconds=pause))
+        .execution_options(synchronize_session=False)
     )
 
 
@@ -260,75 +343,19 @@ def state(session: orm.Session, job_id: int) -> tuple[str, str | None]:
     return (row.state, row.error) if row is not None else (FAILED, None)
 
 
-def finish(
-    session: orm.Session,
-    job_id: int,
-    bitstream_id: str | None,
-    event_due_at: dt.datetime,
-) -> list[Told] | None:
-    """Ends a job well: its ARQs are bound (4 statements).
-
-    None where it had ended before.
-    """
-    if not _end(session, job_id, DONE, None):
-        return None
-    waiting = _waiting(session, job_id)
-    transition = arq.TRANSITIONS[arq.Event.FINISH]
-    if waiting:
-        session.execute(
-            sa.update(Arq)
-            .where(
-                Arq.id.in_([row.id for row in waiting]),
-                Arq.state.in_(transition.sources),
-            )
-            .values(
-                state=transition.target,
-                job_id=None,
-                event_due_at=event_due_at,
-                event_attempts=0,
-            )
-            .execution_options(synchronize_session=False)
-        )
-    _release(session, job_id, bitstream_id)
-    return [_told(row, transition.target) for row in waiting]
-
-
-def fail(
-    session: orm.Session,
-    job_id: int,
-    reason: str,
-    event_due_at: dt.datetime,
-) -> list[Told] | None:
-    """Ends a job badly: its ARQs are not bound and hold nothing.
-
-    What the card holds now is not known (5 statements).  None where it had
-    ended before.
-    """
-    if not _end(session, job_id, FAILED, reason):
-        return None
-    waiting = _waiting(session, job_id)
-    if waiting:
-        arq_release.fail(
-            session, [row.id for row in waiting], reason, event_due_at
-        )
-        arq_release.free(
-            session,
-            [
-                row.attach_handle_id
-                for row in waiting
-                if row.attach_handle_id is not None
-            ],
-        )
-    _release(session, job_id, None)
-    return [_told(row, arq.State.BIND_FAILED) for row in waiting]
-
-
-def _end(
-    session: orm.Session, job_id: int, outcome: str, error: str | None
+def end(
+    session: orm.Session, job_id: int, outcome: str, error: str | None = None
 ) -> bool:
-    result = session.execute(
+    """Whether the job was active, and has ended so."""
+    result = session.execute(ending(outcome, error).where(Job.id == job_id))
+    return bulk.matched(result) == 1
+
+
+def ending(outcome: str, error: str | None = None) -> sa.Update:
+    """The UPDATE that ends those of the chosen jobs that are active."""
+    return (
         sa.update(Job)
-        .where(Job.id == job_id, Job.state.in_(ACTIVE))
+        .where(Job.state.in_(ACTIVE))
         .values(
             state=outcome,
             error=error,
@@ -338,89 +365,6 @@ def _end(
         )
         .execution_options(synchronize_session=False)
     )
-    return bulk.matched(result) == 1
-
-
-def _waiting(
-    session: orm.Session, job_id: int
-) -> list[models.AcceleratorRequest]:
-    return list(
-        session.scalars(
-            sa.select(Arq)
-            .where(Arq.job_id == job_id, Arq.state == arq.State.BIND_STARTED)
-            .with_for_update()
-        )
-    )
-
-
-def _release(
-    session: orm.Session, job_id: int, bitstream_id: str | None
-) -> None:
-    session.execute(
-        sa.update(Deployable)
-        .where(Deployable.job_id == job_id)
-        .values(job_id=None, bitstream_id=bitstream_id)
-        .execution_options(synchronize_session=False)
-    )
-
-
-def _told(row: models.AcceleratorRequest, state: arq.State) -> Told:
-    return Told(row.uuid, row.instance_uuid or "", state)
-
-
-def hosts_of(session: orm.Session, job_id: int) -> list[str]:
-    """The name under which the job's deployable is known."""
-    return list(
-        session.scalars(
-            sa.select(models.Device.hostname)
-            .join(Deployable, Deployable.device_id == models.Device.id)
-            .join(Job, Job.deployable_id == Deployable.id)
-            .where(Job.id == job_id)
-        )
-    )
-
-
-def functions(
-    session: orm.Session, deployables: Collection[int]
-) -> dict[int, str]:
-    """The function that each deployable was last programmed with, where it
-    was chosen by its function."""
-    rows = session.execute(
-        sa.select(Job.deployable_id, Job.arguments)
-        .where(
-            Job.deployable_id.in_(deployables),
-            Job.kind == PROGRAM,
-            Job.state == DONE,
-        )
-        .order_by(Job.id)
-    )
-    last = {row.deployable_id: json.loads(row.arguments) for row in rows}
-    return {
-        deployable_id: arguments["function_id"]
-        for deployable_id, arguments in last.items()
-        if deployable_id is not None and arguments.get("function_id")
-    }
-
-
-def forget_old(session: orm.Session, before: dt.datetime, limit: int) -> None:
-    """Removes jobs that ended before that time, but for the last of each
-    deployable (2 statements, 1 when there are none)."""
-    last = sa.select(sa.func.max(Job.id)).group_by(Job.deployable_id)
-    old = session.scalars(
-        sa.select(Job.id)
-        .where(
-            Job.state.in_((DONE, FAILED)),
-            Job.finished_at < before,
-            Job.id.not_in(last),
-        )
-        .limit(limit)
-    ).all()
-    if old:
-        session.execute(
-            sa.delete(Job)
-            .where(Job.id.in_(old))
-            .execution_options(synchronize_session=False)
-        )
 
 
 def give_up(session: orm.Session, owner: str) -> None:
@@ -428,6 +372,6 @@ def give_up(session: orm.Session, owner: str) -> None:
     session.execute(
         sa.update(Job)
         .where(Job.owner == owner, Job.state.in_(ACTIVE))
-        .values(lease_until=clock(session))
+        .values(lease_until=clock.now(session))
         .execution_options(synchronize_session=False)
     )

@@ -9,11 +9,14 @@ databases in the field; what is ours is said so.  Every relationship is
 from __future__ import annotations
 
 import datetime
-import uuid as uuid_module
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import orm
+
+from cyborg.db import tables
+from cyborg.db import unused_tables
+from cyborg.db.tables import table
+from cyborg.db.tables import uuid_column
 
 DEVICE_TYPES = (
     "GPU",
@@ -45,43 +48,10 @@ ARQ_STATES = (
 String = sa.String
 Text = sa.Text
 
-
-def now() -> datetime.datetime:
-    """Naive UTC without a fraction, as every time in the database is."""
-    return datetime.datetime.now(datetime.timezone.utc).replace(
-        tzinfo=None, microsecond=0
-    )
-
-
-def new_uuid() -> str:
-    return str(uuid_module.uuid4())
-
-
-_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
-
-
-class Base(orm.DeclarativeBase):
-    """What every table has."""
-
-    __table_args__: Any = _OPTIONS
-
-    created_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
-        sa.DateTime, default=now
-    )
-    updated_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
-        sa.DateTime, onupdate=now
-    )
-    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
-
-
-def _uuid(**kwargs: Any) -> orm.MappedColumn[str]:
-    return orm.mapped_column(
-        String(36), default=new_uuid, nullable=False, **kwargs
-    )
-
-
-def _table(*args: Any) -> tuple[Any, ...]:
-    return (*args, _OPTIONS)
+Base = tables.Base
+now = tables.now
+new_uuid = tables.new_uuid
+QuotaUsage = unused_tables.QuotaUsage
 
 
 class Host(Base):
@@ -93,12 +63,12 @@ class Host(Base):
     """
 
     __tablename__ = "hosts"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.UniqueConstraint("name", name="uniq_hosts0name"),
         sa.Index("hosts_provider_name_idx", "provider_name"),
     )
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     name: orm.Mapped[str] = orm.mapped_column(String(255))
     provider_name: orm.Mapped[str] = orm.mapped_column(String(255))
     provider_uuid: orm.Mapped[str | None] = orm.mapped_column(String(36))
@@ -119,9 +89,9 @@ class Host(Base):
 
 class Device(Base):
     __tablename__ = "devices"
-    __table_args__ = _table(sa.Index("devices_hostname_idx", "hostname"))
+    __table_args__ = table(sa.Index("devices_hostname_idx", "hostname"))
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     type: orm.Mapped[str] = orm.mapped_column(
         sa.Enum(*DEVICE_TYPES, name="device_type")
     )
@@ -137,6 +107,9 @@ class Device(Base):
     device_state: orm.Mapped[str | None] = orm.mapped_column(
         sa.Enum(*DEVICE_STATES, name="device_state")
     )
+    """`pending_cleaning`, `cleaning` or `error` while a unit of it is
+    cleaned or could not be; else null: whether it is available or allocated
+    is what its attach handles say."""
     driver: orm.Mapped[str | None] = orm.mapped_column(String(100))
     """Ours: entry-point name of the driver that reports it."""
     fault: orm.Mapped[str | None] = orm.mapped_column(Text)
@@ -145,6 +118,18 @@ class Device(Base):
         sa.DateTime
     )
     """Ours: since when no report has it, though ARQs still hold it."""
+    address: orm.Mapped[str | None] = orm.mapped_column(String(32))
+    """Ours: the PCI address of its control path, as the kernel writes it;
+    null until a report has it."""
+    numa_node: orm.Mapped[int | None]
+    """Ours: the NUMA node of its host, null where unknown."""
+    clean_seconds: orm.Mapped[int | None]
+    """Ours: how long cleaning a unit that was given back may take; null
+    where units are not cleaned."""
+    clean_error: orm.Mapped[str | None] = orm.mapped_column(Text)
+    """Ours: why a unit of it could not be cleaned."""
+    disabled_reason: orm.Mapped[str | None] = orm.mapped_column(Text)
+    """Ours: why an administrator disabled it."""
 
     deployables: orm.Mapped[list[Deployable]] = orm.relationship(
         back_populates="device", lazy="raise", viewonly=True
@@ -153,14 +138,14 @@ class Device(Base):
 
 class Deployable(Base):
     __tablename__ = "deployables"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.Index("deployables_parent_id_idx", "parent_id"),
         sa.Index("deployables_root_id_idx", "root_id"),
         sa.Index("deployables_device_id_idx", "device_id"),
         sa.Index("deployables_rp_uuid_idx", "rp_uuid"),
     )
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     parent_id: orm.Mapped[int | None] = orm.mapped_column(
         sa.ForeignKey("deployables.id", ondelete="CASCADE")
     )
@@ -182,6 +167,9 @@ class Deployable(Base):
     """Ours: the job that has it now (jobs.id); nothing is scheduled on it
     meanwhile.  Taken and freed by conditional UPDATE; no foreign key, since
     jobs outlive deployables and the reverse."""
+    fault: orm.Mapped[str | None] = orm.mapped_column(Text)
+    """Ours: why nothing on it may be scheduled though its device is
+    healthy."""
 
     device: orm.Mapped[Device] = orm.relationship(
         back_populates="deployables", lazy="raise", viewonly=True
@@ -193,11 +181,11 @@ class Deployable(Base):
 
 class Attribute(Base):
     __tablename__ = "attributes"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.Index("ix_attributes_deployable_id", "deployable_id"),
     )
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     deployable_id: orm.Mapped[int] = orm.mapped_column(
         sa.ForeignKey("deployables.id", ondelete="RESTRICT")
     )
@@ -212,11 +200,11 @@ class Attribute(Base):
 
 class ControlpathID(Base):
     __tablename__ = "controlpath_ids"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.Index("ix_controlpath_ids_device_id", "device_id"),
     )
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     device_id: orm.Mapped[int] = orm.mapped_column(
         sa.ForeignKey("devices.id", ondelete="RESTRICT")
     )
@@ -228,12 +216,13 @@ class ControlpathID(Base):
 
 class AttachHandle(Base):
     __tablename__ = "attach_handles"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.Index("attach_handles_deployable_id_idx", "deployable_id"),
         sa.Index("attach_handles_cpid_id_idx", "cpid_id"),
+        sa.Index("attach_handles_job_id_idx", "job_id"),
     )
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     deployable_id: orm.Mapped[int] = orm.mapped_column(
         sa.ForeignKey("deployables.id", ondelete="RESTRICT")
     )
@@ -250,16 +239,19 @@ class AttachHandle(Base):
     )
     """Ours: since when no report has it, though an ARQ still holds it; it
     is not given to another."""
+    job_id: orm.Mapped[int | None]
+    """Ours: the job (jobs.id) that cleans it, or could not: it stays in use
+    until one has."""
 
 
 class DeviceProfile(Base):
     __tablename__ = "device_profiles"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.UniqueConstraint("uuid", name="uniq_device_profiles0uuid"),
         sa.UniqueConstraint("name", name="uniq_device_profiles0name"),
     )
 
-    uuid: orm.Mapped[str] = _uuid()
+    uuid: orm.Mapped[str] = uuid_column()
     name: orm.Mapped[str] = orm.mapped_column(String(255))
     profile_json: orm.Mapped[str] = orm.mapped_column(Text)
     """`{"groups": [...]}`"""
@@ -268,7 +260,7 @@ class DeviceProfile(Base):
 
 class AcceleratorRequest(Base):
     __tablename__ = "extended_accelerator_requests"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.Index("extArqs_project_id_idx", "project_id"),
         sa.Index("extArqs_device_profile_id_idx", "device_profile_id"),
         sa.Index("extArqs_device_rp_uuid_idx", "device_rp_uuid"),
@@ -279,7 +271,7 @@ class AcceleratorRequest(Base):
         sa.Index("extArqs_job_id_idx", "job_id"),
     )
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     project_id: orm.Mapped[str | None] = orm.mapped_column(String(255))
     state: orm.Mapped[str] = orm.mapped_column(
         sa.Enum(*ARQ_STATES, name="state"), default="Initial"
@@ -332,12 +324,12 @@ class Job(Base):
     """
 
     __tablename__ = "jobs"
-    __table_args__ = _table(
+    __table_args__ = table(
         sa.Index("jobs_state_idx", "state"),
         sa.Index("jobs_deployable_id_idx", "deployable_id"),
     )
 
-    uuid: orm.Mapped[str] = _uuid(unique=True)
+    uuid: orm.Mapped[str] = uuid_column(unique=True)
     kind: orm.Mapped[str] = orm.mapped_column(String(32))
     state: orm.Mapped[str] = orm.mapped_column(String(16), default="queued")
     """queued, running, done, failed, cancelled"""
@@ -356,45 +348,5 @@ class Job(Base):
         sa.DateTime
     )
     finished_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
-        sa.DateTime
-    )
-
-
-class QuotaUsage(Base):
-    """Unused; deployed databases have it."""
-
-    __tablename__ = "quota_usages"
-
-    project_id: orm.Mapped[str | None] = orm.mapped_column(
-        String(255), index=True
-    )
-    user_id: orm.Mapped[str | None] = orm.mapped_column(
-        String(255), index=True
-    )
-    resource: orm.Mapped[str] = orm.mapped_column(String(255))
-    in_use: orm.Mapped[int]
-    reserved: orm.Mapped[int]
-    until_refresh: orm.Mapped[int | None]
-
-
-class QuotaReservation(Base):
-    """Unused; deployed databases have it under this name."""
-
-    __tablename__ = "reservations"
-    __table_args__ = _table(sa.Index("reservations_uuid_idx", "uuid"))
-
-    uuid: orm.Mapped[str] = _uuid()
-    usage_id: orm.Mapped[int] = orm.mapped_column(
-        sa.ForeignKey("quota_usages.id")
-    )
-    project_id: orm.Mapped[str | None] = orm.mapped_column(
-        String(255), index=True
-    )
-    user_id: orm.Mapped[str | None] = orm.mapped_column(
-        String(255), index=True
-    )
-    resource: orm.Mapped[str | None] = orm.mapped_column(String(255))
-    delta: orm.Mapped[int]
-    expire: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
         sa.DateTime
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import re
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -102,6 +103,15 @@ def storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return "\0" not in text
+
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff\U00010000-\U0010ffff]")
+
+
+def storable_part(text: str, length: int = 1000) -> str:
+    """The beginning of a text that others wrote, as any column of any
+    database holds it."""
+    return _UNSTORABLE.sub("?", text[:length])
 
 
 def shown(text: object, length: int = 255) -> str:
@@ -262,7 +272,7 @@ def _order(source: Source, page: Page) -> _Order:
         column,
         source.fields["id"],
         page.sort_dir == "desc",
-        column.nullable or column.class_ is not source.model,
+        getattr(column, "nullable", True) or column.class_ is not source.model,
     )
 
 

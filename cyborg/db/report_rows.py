@@ -49,6 +49,7 @@ class StoredDeployable:
     """(id, key, value) of what drivers reported."""
     operator_traits: frozenset[str]
     handles: tuple[StoredHandle, ...]
+    fault: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +69,9 @@ class StoredDevice:
     vendor_board_info: str | None
     fault: str
     deployables: tuple[StoredDeployable, ...]
+    clean_seconds: int | None = None
+    address: str | None = None
+    numa_node: int | None = None
 
     @property
     def held(self) -> bool:
@@ -165,6 +169,9 @@ def _device(
         vendor_board_info=device.vendor_board_info,
         fault=device.fault or "",
         deployables=tuple(deployables),
+        clean_seconds=device.clean_seconds,
+        address=device.address,
+        numa_node=device.numa_node,
     )
 
 
@@ -230,6 +237,7 @@ def _deployable(
             if one.source == "operator" and one.key.startswith("trait")
         ),
         handles=tuple(handles),
+        fault=row.fault or "",
     )
 
 

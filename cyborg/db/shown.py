@@ -25,6 +25,13 @@ class Device(NamedTuple):
     status: str
     created_at: datetime.datetime | None
     updated_at: datetime.datetime | None
+    device_state: str | None = None
+    status_reason: str | None = None
+    address: str | None = None
+    driver_name: str | None = None
+    numa_node: int | None = None
+    last_seen_at: datetime.datetime | None = None
+    """The last six only where details are asked for."""
 
 
 class Pair(NamedTuple):
@@ -49,4 +56,5 @@ class Deployable(NamedTuple):
     bitstream_id: str | None
     created_at: datetime.datetime | None
     updated_at: datetime.datetime | None
+    fault: str | None
     attributes: Sequence[Pair]

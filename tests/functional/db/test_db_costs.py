@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from cyborg.db import arqs
+from cyborg.db import device_changes
 from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import models
@@ -119,10 +120,12 @@ def test_disabling_a_device_is_three_statements(
     database: engine.Database, count: int
 ) -> None:
     uuid = devices.list_devices(database)[0].uuid
-    devices.set_device_status(database, uuid, "maintaining")
+    device_changes.set_device_status(database, uuid, "maintaining")
     assert cost(
-        database, lambda: devices.set_device_status(database, uuid, "enabled")
+        database,
+        lambda: device_changes.set_device_status(database, uuid, "enabled"),
     ) == (3, 1)
     assert cost(
-        database, lambda: devices.set_device_status(database, uuid, "enabled")
+        database,
+        lambda: device_changes.set_device_status(database, uuid, "enabled"),
     ) == (2, 1)

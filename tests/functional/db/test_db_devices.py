@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from cyborg import exception
+from cyborg.db import device_changes
 from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import models
@@ -60,7 +61,9 @@ def test_a_deployable_comes_with_its_attributes_in_order(
     database: engine.Database, unit: models.Deployable
 ) -> None:
     for number in range(12):
-        devices.create_attribute(database, unit.id, f"key{number}", "value")
+        device_changes.create_attribute(
+            database, unit.id, f"key{number}", "value"
+        )
     wanted = [f"key{number}" for number in range(12)]
     one = devices.get_deployable(database, unit.uuid)
     (listed,) = devices.list_deployables(database)
@@ -86,7 +89,7 @@ def test_a_drivers_attribute_that_is_deleted_is_asked_for_again(
             name="compute-1", provider_name="compute-1", digest="known"
         ),
     )
-    devices.delete_attribute(database, attribute.uuid)
+    device_changes.delete_attribute(database, attribute.uuid)
     (host,) = hosts(database)
     assert host.digest == (None if source == "driver" else "known")
 
@@ -94,17 +97,21 @@ def test_a_drivers_attribute_that_is_deleted_is_asked_for_again(
 def test_disabling_twice_owes_one_sync(
     database: engine.Database, card: models.Device
 ) -> None:
-    host, _ = devices.set_device_status(database, card.uuid, "maintaining")
+    host, _ = device_changes.set_device_status(
+        database, card.uuid, "maintaining"
+    )
     assert (host.name, host.provider_name) == ("compute-1", "compute-1")
     assert host.revision > host.synced_revision
     assert host.sync_due_at is not None
-    again, changed = devices.set_device_status(
+    again, changed = device_changes.set_device_status(
         database, card.uuid, "maintaining"
     )
     assert not changed
     assert (again.id, again.revision) == (host.id, host.revision)
     assert devices.get_device(database, card.uuid).status == "maintaining"
-    back, changed = devices.set_device_status(database, card.uuid, "enabled")
+    back, changed = device_changes.set_device_status(
+        database, card.uuid, "enabled"
+    )
     assert changed
     assert back.revision == host.revision + 1
 
@@ -117,7 +124,9 @@ def test_the_host_is_known_by_its_providers_name_before_its_own(
         models.Host(name="compute-1", provider_name="other"),
         models.Host(name="agent-7", provider_name="compute-1"),
     )
-    host, _ = devices.set_device_status(database, card.uuid, "maintaining")
+    host, _ = device_changes.set_device_status(
+        database, card.uuid, "maintaining"
+    )
     assert host.name == "agent-7"
     assert host.revision == 1
     assert len(hosts(database)) == 2
@@ -129,7 +138,9 @@ def test_an_older_devices_host_is_known_by_its_own_name(
     rows.add(
         database, models.Host(name="compute-1", provider_name="c1.example")
     )
-    host, _ = devices.set_device_status(database, card.uuid, "maintaining")
+    host, _ = device_changes.set_device_status(
+        database, card.uuid, "maintaining"
+    )
     assert (host.provider_name, host.revision) == ("c1.example", 1)
 
 
@@ -137,7 +148,9 @@ def test_the_status_of_no_device_is_not_found(
     database: engine.Database,
 ) -> None:
     with pytest.raises(exception.NotFound):
-        devices.set_device_status(database, models.new_uuid(), "enabled")
+        device_changes.set_device_status(
+            database, models.new_uuid(), "enabled"
+        )
     assert hosts(database) == []
 
 
@@ -146,19 +159,19 @@ def test_an_attribute_of_no_deployable_is_not_found(
     database: engine.Database, unit: models.Deployable, number: int
 ) -> None:
     with pytest.raises(exception.NotFound):
-        devices.create_attribute(database, number, "key", "value")
+        device_changes.create_attribute(database, number, "key", "value")
     assert devices.list_attributes(database) == []
 
 
 def test_the_same_key_and_value_is_refused_and_another_case_is_not(
     database: engine.Database, unit: models.Deployable
 ) -> None:
-    made = devices.create_attribute(database, unit.id, "key", "value")
+    made = device_changes.create_attribute(database, unit.id, "key", "value")
     assert made.source == "operator"
     with pytest.raises(exception.Conflict, match=made.uuid):
-        devices.create_attribute(database, unit.id, "key", "value")
+        device_changes.create_attribute(database, unit.id, "key", "value")
     for key, value in (("Key", "value"), ("key", "VALUE"), ("key", "value ")):
-        devices.create_attribute(database, unit.id, key, value)
+        device_changes.create_attribute(database, unit.id, key, value)
     assert len(devices.list_attributes(database)) == 4
 
 
@@ -167,7 +180,9 @@ def test_of_equal_attributes_made_at_once_one_is_stored(
 ) -> None:
     def create(_: int) -> bool:
         try:
-            devices.create_attribute(database, unit.id, "trait9", "CUSTOM_A")
+            device_changes.create_attribute(
+                database, unit.id, "trait9", "CUSTOM_A"
+            )
         except exception.Conflict:
             return False
         return True
@@ -180,12 +195,14 @@ def test_of_equal_attributes_made_at_once_one_is_stored(
 def test_only_a_trait_owes_a_sync(
     database: engine.Database, unit: models.Deployable
 ) -> None:
-    plain = devices.create_attribute(database, unit.id, "colour", "red")
-    devices.delete_attribute(database, plain.uuid)
+    plain = device_changes.create_attribute(database, unit.id, "colour", "red")
+    device_changes.delete_attribute(database, plain.uuid)
     assert hosts(database) == []
-    trait = devices.create_attribute(database, unit.id, "trait0", "CUSTOM_A")
+    trait = device_changes.create_attribute(
+        database, unit.id, "trait0", "CUSTOM_A"
+    )
     assert hosts(database)[0].revision == 1
-    devices.delete_attribute(database, trait.uuid)
+    device_changes.delete_attribute(database, trait.uuid)
     assert hosts(database)[0].revision == 2
 
 
@@ -193,17 +210,17 @@ def test_a_trait_that_is_deleted_must_leave_its_provider(
     database: engine.Database, unit: models.Deployable
 ) -> None:
     made = [
-        devices.create_attribute(database, unit.id, key, value)
+        device_changes.create_attribute(database, unit.id, key, value)
         for key, value in (
             ("trait0", "CUSTOM_A"),
             ("trait1", "CUSTOM_B"),
             ("trait2", "CUSTOM_B"),
         )
     ]
-    devices.delete_attribute(database, made[1].uuid)
+    device_changes.delete_attribute(database, made[1].uuid)
     assert devices.get_deployable(database, unit.uuid).retired_traits is None
-    devices.delete_attribute(database, made[2].uuid)
-    devices.delete_attribute(database, made[0].uuid)
+    device_changes.delete_attribute(database, made[2].uuid)
+    device_changes.delete_attribute(database, made[0].uuid)
     found = devices.get_deployable(database, unit.uuid)
     assert json.loads(found.retired_traits or "") == ["CUSTOM_A", "CUSTOM_B"]
 
@@ -211,7 +228,7 @@ def test_a_trait_that_is_deleted_must_leave_its_provider(
 def test_an_attribute_is_deleted_once(
     database: engine.Database, unit: models.Deployable
 ) -> None:
-    made = devices.create_attribute(database, unit.id, "key", "value")
-    devices.delete_attribute(database, made.uuid)
+    made = device_changes.create_attribute(database, unit.id, "key", "value")
+    device_changes.delete_attribute(database, made.uuid)
     with pytest.raises(exception.NotFound):
-        devices.delete_attribute(database, made.uuid)
+        device_changes.delete_attribute(database, made.uuid)

@@ -17,6 +17,7 @@ from oslo_db import exception as db_exception
 import cyborg.conf
 from cyborg import exception
 from cyborg.db import arqs
+from cyborg.db import device_changes
 from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import models
@@ -103,9 +104,11 @@ def test_one_connection_is_enough_for_everything(
         rows.add(narrow, card)
         unit = rows.deployable(card)
         rows.add(narrow, unit)
-        made = devices.create_attribute(narrow, unit.id, "trait0", "CUSTOM_A")
-        devices.delete_attribute(narrow, made.uuid)
-        devices.set_device_status(narrow, card.uuid, "maintaining")
+        made = device_changes.create_attribute(
+            narrow, unit.id, "trait0", "CUSTOM_A"
+        )
+        device_changes.delete_attribute(narrow, made.uuid)
+        device_changes.set_device_status(narrow, card.uuid, "maintaining")
         profiles.create(narrow, "gpu", [{"resources:PGPU": "1"}])
         profiles.delete(narrow, ["gpu"])
         assert len(devices.list_deployables(narrow)) == 1

@@ -15,6 +15,7 @@ from alembic.runtime import migration as alembic_migration
 from sqlalchemy import event
 
 from cyborg.db import arqs
+from cyborg.db import device_changes
 from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import migration
@@ -180,9 +181,11 @@ def test_adopted_rows_can_be_changed_and_deleted(
     migration.upgrade(database)
     for attribute in devices.list_attributes(database):
         assert attribute.source == "driver"
-        devices.delete_attribute(database, attribute.uuid)
+        device_changes.delete_attribute(database, attribute.uuid)
     for device in devices.list_devices(database):
-        host, _ = devices.set_device_status(database, device.uuid, "enabled")
+        host, _ = device_changes.set_device_status(
+            database, device.uuid, "enabled"
+        )
         assert host.provider_name == device.hostname
     profiles.create(database, "new", [{"resources:PGPU": "1"}])
     profiles.delete(database, ["new", "with-bitstream"])
@@ -318,7 +321,7 @@ def test_other_character_sets_and_locales_are_adopted_too(
             card = rows.device()
             rows.add(database, card)
             for status in ("maintaining", "enabled"):
-                devices.set_device_status(database, card.uuid, status)
+                device_changes.set_device_status(database, card.uuid, status)
             assert arqs.list_arqs(database, project_scope="\U0001f600") == []
 
 

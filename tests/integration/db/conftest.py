@@ -12,6 +12,7 @@ shared_database = databases.shared_database
 
 for name in (
     "costs",
+    "device_details",
     "devices",
     "engine",
     "lists",
