@@ -12,7 +12,6 @@ import datetime as dt
 import logging
 import random
 from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 
@@ -21,6 +20,7 @@ from sqlalchemy import orm
 
 from cyborg import arq
 from cyborg import exception
+from cyborg.conductor import beginning
 from cyborg.conductor import choice as choosing
 from cyborg.conductor.choice import Choice
 from cyborg.conductor.choice import Program
@@ -29,9 +29,9 @@ from cyborg.db import arq_writes
 from cyborg.db import bulk
 from cyborg.db import engine
 from cyborg.db import hosts
+from cyborg.db import job_starts
 from cyborg.db import jobs
 from cyborg.db.arq_writes import StoredArq
-from cyborg.db.hosts import Provider
 from cyborg.rpc.conductor import Binding
 
 LOG = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class _Binding:
             return Outcome(told)
         choices = self._choose(wanted, arqs)
         if not arq_writes.take_handles(
-            session, [choice.handle_id for choice in choices]
+            session, [choice.handle.id for choice in choices]
         ):
             raise Overtaken
         outcome = self._apply(choices)
@@ -175,12 +175,14 @@ class _Binding:
 
     def _apply(self, choices: Sequence[Choice]) -> Outcome:
         asked = choosing.by_function(choices)
-        functions = jobs.functions(self._session, asked) if asked else {}
+        functions = job_starts.functions(self._session, asked) if asked else {}
         needed = choosing.programs(choices, functions)
-        started = [c for c in choices if c.provider.deployable_id in needed]
-        at_once = [
-            c for c in choices if c.provider.deployable_id not in needed
-        ]
+        started: list[Choice] = []
+        at_once: list[Choice] = []
+        for choice in choices:
+            works = choice.provider.deployable_id in needed
+            where = started if works or choice.handle.is_made else at_once
+            where.append(choice)
         told: tuple[jobs.Told, ...] = ()
         if at_once:
             self._bind(at_once, arq.Event.BIND_AT_ONCE, {}, self._due_at)
@@ -217,7 +219,7 @@ class _Binding:
                 device_rp_uuid=choice.binding.device_rp_uuid,
                 instance_uuid=choice.binding.instance_uuid,
                 project_id=choice.binding.project_id or choice.arq.project_id,
-                handle_id=choice.handle_id,
+                handle_id=choice.handle.id,
                 deployable_id=choice.provider.deployable_id,
                 job_id=job_ids.get(choice.provider.deployable_id),
             )
@@ -229,18 +231,26 @@ class _Binding:
     def _begin(
         self, started: Sequence[Choice], needed: Mapping[int, Program]
     ) -> tuple[list[jobs.Claimed], tuple[int, ...]]:
-        """Jobs that program the deployables of these choices."""
-        own = {choice.handle_id for choice in started}
+        """Jobs for the deployables of these choices, and the hosts that
+        withhold some meanwhile."""
         by_id = {c.provider.deployable_id: c.provider for c in started}
-        begun = [
-            begin_program(
-                self._session, by_id[key], needed[key], own, self._settings
+        begun = []
+        host_ids: tuple[int, ...] = ()
+        if needed:
+            begun += beginning.programs(
+                self._session,
+                [(by_id[key], needed[key]) for key in sorted(needed)],
+                {choice.handle.id for choice in started},
+                self._settings,
             )
-            for key in sorted(by_id)
-        ]
-        host_ids = withhold(
-            self._session, [p.hostname for p in by_id.values()], self._due_at
-        )
+            host_ids = hosts.owe(
+                self._session,
+                {by_id[key].hostname for key in needed},
+                self._due_at,
+            )
+        made = [c for c in started if c.provider.deployable_id not in needed]
+        if made:
+            begun += beginning.prepares(self._session, made, self._settings)
         return begun, host_ids
 
     def _check_instances(
@@ -254,55 +264,6 @@ class _Binding:
                 f"instance {', '.join(others)} has other accelerator"
                 " requests that are bound already"
             )
-
-
-def begin_program(
-    session: orm.Session,
-    provider: Provider,
-    program: Program,
-    own: Collection[int],
-    settings: Settings,
-) -> jobs.Claimed:
-    """A job that programs a deployable which nobody but `own` uses.
-
-    Raises Conflict where it is busy or bound.
-    """
-    names = hosts.names(session, {provider.hostname})
-    host = names.get(provider.hostname)
-    job = jobs.create(
-        session,
-        provider.deployable_id,
-        host.name if host is not None else provider.hostname,
-        arguments={
-            "driver": provider.driver,
-            "controlpath": jobs.controlpath(session, provider.device_id),
-            "deployable_name": provider.name,
-            "image_uuid": program.image_uuid,
-            "function_id": program.function_id,
-        },
-        lease=settings.new_lease(),
-        seconds=settings.bind_timeout,
-    )
-    if not jobs.take_deployable(session, provider.deployable_id, job.id):
-        raise exception.Conflict(f"{provider.name} is busy")
-    if jobs.in_use(session, provider.deployable_id, own):
-        raise exception.Conflict(
-            f"{provider.name} is bound and cannot be programmed now"
-        )
-    return job
-
-
-def withhold(
-    session: orm.Session,
-    hostnames: Iterable[str],
-    due_at: dt.datetime,
-) -> tuple[int, ...]:
-    """Lets Placement follow a change on these hosts; their ids."""
-    names = hosts.names(session, set(hostnames))
-    ids = {names[name].id for name in hostnames if name in names}
-    if ids:
-        hosts.changed(session, ids, due_at)
-    return tuple(sorted(ids))
 
 
 @engine.retried
@@ -324,10 +285,10 @@ def program(
             raise exception.Conflict(
                 f"{provider.name} cannot be used: {provider.broken}"
             )
-        job = begin_program(
-            session, provider, Program(image_uuid, None), (), settings
+        begun = beginning.programs(
+            session, [(provider, Program(image_uuid, None))], (), settings
         )
-        host_ids = withhold(
-            session, [provider.hostname], bulk.after(settings.grace)
+        host_ids = hosts.owe(
+            session, {provider.hostname}, bulk.after(settings.grace)
         )
-        return Outcome(jobs=(job,), changed_hosts=host_ids)
+        return Outcome(jobs=tuple(begun), changed_hosts=host_ids)

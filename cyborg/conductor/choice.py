@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from cyborg import arq
 from cyborg import exception
 from cyborg import profile
+from cyborg.db.arq_writes import FreeHandle
 from cyborg.db.arq_writes import StoredArq
 from cyborg.db.hosts import Names
 from cyborg.db.hosts import Provider
@@ -33,7 +34,7 @@ class Choice:
     arq: StoredArq
     binding: Binding
     provider: Provider
-    handle_id: int
+    handle: FreeHandle
 
 
 def divide(
@@ -125,10 +126,11 @@ def check(
         raise exception.Conflict(
             f"the device of resource provider {provider.rp_uuid} is disabled"
         )
-    if provider.broken:
+    reason = provider.broken or provider.fault
+    if reason:
         raise exception.Conflict(
             f"the device of resource provider {provider.rp_uuid} cannot be"
-            f" used: {provider.broken}"
+            f" used: {reason}"
         )
     if provider.job_id is not None:
         raise exception.Conflict(
@@ -138,7 +140,7 @@ def check(
 
 def choose(
     wanted: Iterable[tuple[Binding, StoredArq, Provider]],
-    free: Mapping[int, Sequence[int]],
+    free: Mapping[int, Sequence[FreeHandle]],
     rng: random.Random,
 ) -> list[Choice]:
     """A free handle for each ARQ.
@@ -146,7 +148,7 @@ def choose(
     At random, so that two that choose at once seldom choose the same.
     Raises Conflict where there are not enough.
     """
-    left: dict[int, list[int]] = {}
+    left: dict[int, list[FreeHandle]] = {}
     result: list[Choice] = []
     for binding, found, provider in wanted:
         pool = left.get(provider.deployable_id)

@@ -16,14 +16,15 @@ from oslo_config import cfg
 from cyborg import exception
 from cyborg import inventory
 from cyborg.conductor import binding
-from cyborg.conductor import programming
+from cyborg.conductor import job_rows
+from cyborg.conductor import jobs
 from cyborg.conductor import reports
 from cyborg.conductor import requests
 from cyborg.conductor import sync
 from cyborg.conductor.choice import missing_arqs
 from cyborg.conductor.work import Work
 from cyborg.context import RequestContext
-from cyborg.db import devices
+from cyborg.db import device_changes
 from cyborg.db import hosts
 from cyborg.db import profiles
 from cyborg.db.engine import Database
@@ -132,8 +133,13 @@ class ConductorEndpoint:
         project_scope: str | None,
     ) -> None:
         """Takes back what ARQs hold."""
-        released = requests.unbind(self._database, arq_uuids, project_scope)
-        self._work.remove_lost(released.lost_on)
+        released = requests.unbind(
+            self._database,
+            arq_uuids,
+            project_scope,
+            self._work.settings.grace,
+        )
+        self._work.take_back(released.given_back)
 
     @oslo_messaging.expose  # type: ignore[untyped-decorator]
     def delete_arqs(
@@ -145,9 +151,13 @@ class ConductorEndpoint:
     ) -> None:
         """Deletes ARQs; NotFound afterwards where some were missing."""
         released = requests.delete(
-            self._database, arq_uuids, project_scope, may_unbind
+            self._database,
+            arq_uuids,
+            project_scope,
+            may_unbind=may_unbind,
+            grace=self._work.settings.grace,
         )
-        self._work.remove_lost(released.lost_on)
+        self._work.take_back(released.given_back)
         if released.missing:
             raise missing_arqs(released.missing)
 
@@ -160,18 +170,28 @@ class ConductorEndpoint:
     ) -> None:
         """Deletes the ARQs that an instance has."""
         released = requests.delete_of_instance(
-            self._database, instance_uuid, project_scope
+            self._database,
+            instance_uuid,
+            project_scope,
+            self._work.settings.grace,
         )
-        self._work.remove_lost(released.lost_on)
+        self._work.take_back(released.given_back)
 
     @oslo_messaging.expose  # type: ignore[untyped-decorator]
     def set_device_status(
-        self, _context: RequestContext, device_uuid: str, status: str
+        self,
+        _context: RequestContext,
+        device_uuid: str,
+        status: str,
+        reason: str | None = None,
     ) -> None:
-        """Enables or disables a device."""
-        host, changed = devices.set_device_status(
-            self._database, device_uuid, status
+        """Enables or disables a device; what could not be cleaned of one
+        that is enabled is cleaned again."""
+        host, changed = device_changes.set_device_status(
+            self._database, device_uuid, status, reason
         )
+        if status == "enabled":
+            self._work.clean_soon()
         self._work.sync.soon(
             host.id,
             sync.Change(device_uuid, host.revision) if changed else None,
@@ -186,7 +206,7 @@ class ConductorEndpoint:
         value: str,
     ) -> str:
         """Adds an attribute of an operator; its uuid."""
-        created = devices.create_attribute(
+        created = device_changes.create_attribute(
             self._database, deployable_id, key, value
         )
         self._work.sync.look_soon()
@@ -195,7 +215,7 @@ class ConductorEndpoint:
     @oslo_messaging.expose  # type: ignore[untyped-decorator]
     def delete_attribute(self, _context: RequestContext, uuid: str) -> None:
         """Removes an attribute."""
-        devices.delete_attribute(self._database, uuid)
+        device_changes.delete_attribute(self._database, uuid)
         self._work.sync.look_soon()
 
     @oslo_messaging.expose  # type: ignore[untyped-decorator]
@@ -215,14 +235,14 @@ class ConductorEndpoint:
     def _wait(
         self,
         job_id: int,
-        answer: programming.Answer,
+        answer: jobs.Answer,
     ) -> None:
         """Waits till the job has ended; raises why it failed."""
         try:
             error = answer.result(self._conf.bind_timeout + MARGIN)
         except concurrent.futures.TimeoutError:
-            error = exception.Timeout(programming.TOO_LATE)
-        state, _ = programming.outcome(self._database, job_id)
+            error = exception.Timeout(jobs.TOO_LATE)
+        state, _ = job_rows.outcome(self._database, job_id)
         if error is not None and state != "done":
             raise error
 

@@ -20,7 +20,7 @@ def wanted(offers: Iterable[Offer]) -> list[WantedProvider]:
     A deployable without a resource class, accelerators or a provider uuid
     of its own has none: Placement could not hold its inventory.  What is
     withheld (a disabled, faulty, lost or busy one) keeps its provider with
-    all of it reserved.
+    all of it reserved, one of which units are cleaned with those reserved.
     """
     found: dict[str, WantedProvider] = {}
     for offer in offers:
@@ -49,10 +49,22 @@ def _provider(offer: Offer) -> WantedProvider | None:
         uuid=offer.rp_uuid,
         resource_class=name,
         total=offer.num_accelerators,
-        reserved=offer.num_accelerators if offer.withheld else 0,
+        reserved=_reserved(offer),
         traits=traits,
         retired_traits=retired(offer.retired_traits) - traits,
     )
+
+
+def _reserved(offer: Offer) -> int:
+    """How many of its accelerators nobody may have now.
+
+    One accelerator may have several units, the same number each.
+    """
+    total = offer.num_accelerators
+    if offer.withheld:
+        return total
+    each = max(1, offer.handles // total)
+    return min(total, -(-offer.cleaned // each))
 
 
 def retired(stored: str | None) -> frozenset[str]:

@@ -9,6 +9,10 @@ from collections.abc import Iterator
 
 from cyborg import inventory
 
+MAX_CLEAN_SECONDS = 31 * 24 * 3600
+"""Longer than any device cleans itself; what is counted from it must remain
+a time that a database holds."""
+
 
 def check(
     report: inventory.HostReport,
@@ -24,7 +28,10 @@ def check(
     for reported in report.devices:
         device = _canonical(reported)
         faults = itertools.chain(
-            _sizes(device), _meaning(device), seen.clashes(device)
+            _sizes(device),
+            _times(device),
+            _meaning(device),
+            seen.clashes(device),
         )
         fault = next(faults, None)
         if fault is not None:
@@ -111,6 +118,7 @@ def _sizes(device: inventory.Device) -> Iterator[str]:
         limits += [
             (deployable.name, inventory.MAX_PROVIDER_NAME),
             (deployable.driver_name, 100),
+            (deployable.fault, inventory.MAX_TEXT_BYTES),
         ]
         limits += [
             (text, inventory.MAX_TEXT_BYTES)
@@ -133,6 +141,13 @@ def _sizes(device: inventory.Device) -> Iterator[str]:
             yield f"{text[:40]!r} has characters that no database takes"
     if not device.controlpath:
         yield "it has no control path"
+
+
+def _times(device: inventory.Device) -> Iterator[str]:
+    """What nobody would wait for."""
+    seconds = device.clean_seconds
+    if seconds is not None and not 0 < seconds <= MAX_CLEAN_SECONDS:
+        yield f"cleaning one of its units takes {seconds} seconds"
 
 
 def _meaning(device: inventory.Device) -> Iterator[str]:

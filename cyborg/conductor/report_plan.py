@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 from cyborg import inventory
+from cyborg.conductor import places
 from cyborg.conductor import providers
 from cyborg.conductor.report_check import is_real
 from cyborg.db import models
@@ -105,6 +106,7 @@ def _as_device(device: rows.StoredDevice) -> inventory.Device:
         std_board_info=device.std_board_info,
         vendor_board_info=device.vendor_board_info,
         fault=device.fault,
+        clean_seconds=device.clean_seconds,
         deployables=tuple(
             inventory.Deployable(
                 name=deployable.name,
@@ -116,6 +118,7 @@ def _as_device(device: rows.StoredDevice) -> inventory.Device:
                 attach_handles=tuple(
                     handle.handle for handle in deployable.handles
                 ),
+                fault=deployable.fault,
             )
             for deployable in device.deployables
         ),
@@ -135,6 +138,9 @@ def _device_columns(
         "fault": device.fault or None,
         "hostname": hostname,
         "lost_at": None,
+        "clean_seconds": device.clean_seconds,
+        "address": places.address(device.controlpath),
+        "numa_node": places.numa_node(device),
     }
 
 
@@ -179,6 +185,7 @@ def _add_deployable(
                 ),
                 "rp_uuid": inventory.provider_uuid(deployable.name),
                 "driver_name": deployable.driver_name,
+                "fault": deployable.fault or None,
             },
         )
     )
@@ -205,6 +212,9 @@ def _keep_device(
         "fault": old.fault or None,
         "hostname": old.hostname,
         "lost_at": True if old.lost else None,
+        "clean_seconds": old.clean_seconds,
+        "address": old.address,
+        "numa_node": old.numa_node,
     }
     after = _device_columns(new, hostname)
     columns = {k: v for k, v in after.items() if before[k] != v}
@@ -239,6 +249,8 @@ def _keep_deployable(
         columns["num_accelerators"] = count
     if old.driver_name != new.driver_name:
         columns["driver_name"] = new.driver_name
+    if old.fault != new.fault:
+        columns["fault"] = new.fault or None
     if old.rp_uuid is None:
         columns["rp_uuid"] = inventory.provider_uuid(new.name)
     retired = _keep_attributes(result, old, new)

@@ -21,14 +21,20 @@ from cyborg.conductor.settings import Settings
 from cyborg.db import arq_release
 from cyborg.db import arq_writes
 from cyborg.db import bulk
+from cyborg.db import cleaning
 from cyborg.db import engine
-from cyborg.db import hosts
-from cyborg.db import jobs
+from cyborg.db import job_ends
+from cyborg.db.arq_release import GivenBack
 
 LOG = logging.getLogger(__name__)
 
 KEEP_JOBS = 7 * 24 * 3600.0
 """Seconds for which a job that has ended can still be looked at."""
+
+KEEP_LOST = 24 * 3600.0
+"""Seconds for which a unit that was to be cleaned is kept though its host
+does not have it any more.  Were it forgotten at once, one that is back after
+a restart or a reset would be a new one, and clean."""
 
 
 def make_rows(
@@ -102,10 +108,10 @@ def create(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Released:
-    """What was given back; `lost_on`: hosts that lost the device of one."""
+    """What was not there, and what follows from what was given back."""
 
     missing: tuple[str, ...] = ()
-    lost_on: tuple[str, ...] = ()
+    given_back: GivenBack = dataclasses.field(default_factory=GivenBack)
 
 
 @engine.retried
@@ -113,6 +119,7 @@ def unbind(
     database: engine.Database,
     uuids: Collection[str],
     project_scope: str | None,
+    grace: float,
 ) -> Released:
     """Takes from these ARQs what they hold, all or none.
 
@@ -129,8 +136,9 @@ def unbind(
         taken = [row for row in held if row.state in sources]
         if not taken:
             return Released()
-        arq_release.unbind(session, taken)
-        return Released(lost_on=_lost_on(session, taken))
+        return Released(
+            given_back=arq_release.unbind(session, taken, bulk.after(grace))
+        )
 
 
 @engine.retried
@@ -138,7 +146,9 @@ def delete(
     database: engine.Database,
     uuids: Collection[str],
     project_scope: str | None,
+    *,
     may_unbind: bool,
+    grace: float,
 ) -> Released:
     """Deletes those of these ARQs that there are.
 
@@ -156,52 +166,45 @@ def delete(
                 f" token: {', '.join(bound)}"
             )
         missing = sorted(set(uuids) - {row.uuid for row in held})
-        return Released(tuple(missing), _delete(session, held))
+        return Released(tuple(missing), _delete(session, held, grace))
 
 
 @engine.retried
 def delete_of_instance(
-    database: engine.Database, instance: str, project_scope: str | None
+    database: engine.Database,
+    instance: str,
+    project_scope: str | None,
+    grace: float,
 ) -> Released:
     """Deletes the ARQs of an instance, if it has any."""
     with database.writer() as session:
         held = arq_release.lock(
             session, instance=instance, project_scope=project_scope
         )
-        return Released(lost_on=_delete(session, held))
+        return Released(given_back=_delete(session, held, grace))
 
 
 def _delete(
-    session: orm.Session, held: Sequence[arq_release.Held]
-) -> tuple[str, ...]:
+    session: orm.Session, held: Sequence[arq_release.Held], grace: float
+) -> GivenBack:
     if not held:
-        return ()
-    arq_release.delete(session, held)
-    return _lost_on(session, held)
-
-
-def _lost_on(
-    session: orm.Session, held: Sequence[arq_release.Held]
-) -> tuple[str, ...]:
-    deployables = {
-        row.deployable_id for row in held if row.deployable_id is not None
-    }
-    if not deployables:
-        return ()
-    return tuple(hosts.lost_devices(session, deployables))
+        return GivenBack()
+    return arq_release.delete(session, held, bulk.after(grace))
 
 
 @engine.retried
 def sweep(
     database: engine.Database, settings: Settings, limit: int = 1000
-) -> None:
-    """Ends what a service that is gone left half done in adopted rows."""
+) -> tuple[int, ...]:
+    """Ends what a service that is gone left half done in adopted rows, and
+    forgets what is old; the hosts (ids) that Placement is to follow."""
     with database.writer() as session:
+        found: set[int] = set()
         left = arq_release.lock_deleting(session, limit)
         if left:
-            _delete(session, left)
+            found.update(_delete(session, left, settings.grace).host_ids)
             LOG.info("%d accelerator requests deleted to the end", len(left))
-        failed = arq_release.fail_forsaken(
+        failed, host_ids = arq_release.fail_forsaken(
             session,
             bulk.after(-settings.bind_timeout),
             "the service that bound it ended before it was done",
@@ -209,4 +212,9 @@ def sweep(
         )
         if failed:
             LOG.info("%d binds that nobody would end have failed", failed)
-        jobs.forget_old(session, bulk.after(-KEEP_JOBS), limit)
+        found.update(host_ids)
+        found.update(
+            cleaning.forget_lost(session, bulk.after(-KEEP_LOST), limit)
+        )
+        job_ends.forget_old(session, bulk.after(-KEEP_JOBS), limit)
+        return tuple(sorted(found))

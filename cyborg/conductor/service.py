@@ -11,8 +11,8 @@ from oslo_config import cfg
 from cyborg.clients import session
 from cyborg.clients.nova import Nova
 from cyborg.clients.placement import Placement
+from cyborg.conductor.job_kinds import Agents
 from cyborg.conductor.manager import ConductorEndpoint
-from cyborg.conductor.programming import Agents
 from cyborg.conductor.sync import Tree
 from cyborg.conductor.work import Compute
 from cyborg.conductor.work import Work

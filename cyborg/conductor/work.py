@@ -21,14 +21,15 @@ from cyborg.conductor.events import Notifier
 from cyborg.conductor.events import Teller
 from cyborg.conductor.healing import Healer
 from cyborg.conductor.healing import Owners
-from cyborg.conductor.programming import Agents
-from cyborg.conductor.programming import Answer
-from cyborg.conductor.programming import Programmer
+from cyborg.conductor.job_kinds import Agents
+from cyborg.conductor.jobs import Answer
+from cyborg.conductor.jobs import Runner
 from cyborg.conductor.settings import Settings
 from cyborg.conductor.sync import Synchronizer
 from cyborg.conductor.sync import Tree
 from cyborg.db import hosts
 from cyborg.db import jobs
+from cyborg.db.arq_release import GivenBack
 from cyborg.db.engine import Database
 from cyborg.db.engine import retried
 
@@ -79,8 +80,6 @@ class Work:
         self.settings = settings(conf)
         self._database = database
         self._pool = background.Pool(conf.thread_pool_size, "conductor")
-        self._job_pool = background.Pool(conf.thread_pool_size, "job")
-        """Its own: jobs that take a minute must not keep Nova waiting."""
         period = conf.periodic_interval
         reconcile_interval = conf.conductor.reconcile_interval
         self._events = background.Pass("events", self._send_due, period)
@@ -104,8 +103,13 @@ class Work:
             self._syncs.wake,
         )
         self._healer = Healer(database, nova)
-        self.programmer = Programmer(
-            database, agents, self.settings, self._job_pool, self.follow
+        self.runner = Runner(
+            database,
+            agents,
+            self.settings,
+            threads=conf.thread_pool_size,
+            ended=self.follow,
+            wake=self._jobs.wake,
         )
 
     def start(self) -> None:
@@ -121,14 +125,14 @@ class Work:
             one.stop(0)
         # Leases are not renewed from here on: what does not end in time
         # another conductor takes over.
-        self.programmer.stop(STOP_SECONDS / 2)
+        self.runner.stop(STOP_SECONDS / 2)
         self._pool.stop(max(0.1, end - time.monotonic()))
         for one in passes:
             one.stop(max(0.1, end - time.monotonic()))
 
     def begin(self, outcome: binding.Outcome) -> dict[int, Answer]:
         """Does what a committed bind asks for; the answers of its jobs."""
-        begun = {job.id: self.programmer.start(job) for job in outcome.jobs}
+        begun = {job.id: self.runner.start(job) for job in outcome.jobs}
         if begun:
             self._jobs.wake(self.settings.lease / 3)
         self.follow(outcome.told, outcome.changed_hosts)
@@ -144,13 +148,20 @@ class Work:
         for host_id in changed_hosts:
             self.sync.soon(host_id)
 
-    def remove_lost(self, hostnames: Iterable[str]) -> None:
-        """Removes devices that are gone and were given back."""
-        for hostname in hostnames:
+    def take_back(self, given: GivenBack) -> None:
+        """Has cleaned what was given back, and removes what is gone."""
+        if given.cleaning:
+            self.clean_soon()
+        self.follow((), given.host_ids)
+        for hostname in given.lost_on:
             self._pool.submit(
                 functools.partial(self._remove_lost, hostname),
                 ("lost", hostname),
             )
+
+    def clean_soon(self) -> None:
+        """Looks now for what there is to be cleaned."""
+        self._jobs.wake()
 
     def _remove_lost(self, hostname: str) -> None:
         host_id = reports.remove_lost(
@@ -166,10 +177,10 @@ class Work:
         return self.sync.pass_due()
 
     def _look_at_jobs(self) -> float | None:
-        return self.programmer.look()
+        return self.runner.look()
 
     def _sweep(self) -> float | None:
-        requests.sweep(self._database, self.settings)
+        self.follow((), requests.sweep(self._database, self.settings))
         for hostname in _hosts_with_lost(self._database):
             self._remove_lost(hostname)
         self._healer.heal()

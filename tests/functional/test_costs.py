@@ -11,22 +11,26 @@ import dataclasses
 import uuid
 from collections.abc import Callable
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from cyborg.clients.placement import Placement
 from cyborg.conductor import binding
+from cyborg.conductor import job_rows
 from cyborg.conductor import reports
 from cyborg.conductor import requests
 from cyborg.conductor.sync import Change
 from cyborg.conductor.sync import Synchronizer
-from cyborg.db import devices
+from cyborg.db import device_changes
 from cyborg.db import engine
 from cyborg.db import hosts
+from cyborg.db import jobs
 from cyborg.db import models
 from tests import databases
 from tests.functional.conductor import world as worlds
+from tests.functional.conductor.test_preparing import t4
 from tests.functional.conductor.world import World
 from tests.functional.conductor.world import device
 from tests.functional.conductor.world import provider_of
@@ -148,7 +152,7 @@ def test_requests_cost_the_same_however_many_there_are(
         steps = {
             "create": create,
             "bind": bind,
-            "unbind": lambda: requests.unbind(world.database, arqs, None),
+            "unbind": lambda: requests.unbind(world.database, arqs, None, 5),
         }
         for step, operation in steps.items():
             counter = _counted(world, operation)
@@ -158,13 +162,112 @@ def test_requests_cost_the_same_however_many_there_are(
         counter = _counted(
             world,
             lambda: requests.delete_of_instance(
-                world.database, instance, None
+                world.database, instance, None, 5
             ),
         )
         assert counter.transactions == 1
         costs.setdefault("delete", set()).add(len(counter.statements))
         assert world.used() == []
     for step, found in costs.items():
+        assert len(found) == 1, (step, found)
+        assert found.pop() <= bounds[step], step
+
+
+class _Costs:
+    """Statements of each step, counted; one transaction each."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.found: dict[str, set[int]] = {}
+
+    def count(self, step: str, operation: Callable[[], Any]) -> Any:
+        result = []
+        counter = _counted(self._world, lambda: result.append(operation()))
+        assert counter.transactions == 1, step
+        self.found.setdefault(step, set()).add(len(counter.statements))
+        return result[0]
+
+    def clean(self, step: str, end: Callable[[jobs.Claimed], Any]) -> None:
+        """Ends every job that cleans, each at the same cost."""
+        database, settings = self._world.database, self._world.work.settings
+        _, begun, _ = self.count(
+            f"begin to {step}",
+            lambda: job_rows.look(
+                database, {}, settings.new_lease(), lambda chosen: set()
+            ),
+        )
+        for job in begun:
+            self.count(step, lambda job=job: end(job))
+
+
+@pytest.mark.parametrize("existing", EXISTING)
+def test_units_that_are_made_and_cleaned_cost_the_same_however_many(
+    crowded: Callable[[int], World], existing: int
+) -> None:
+    world = crowded(existing)
+    world.report(t4(64))
+    database, settings = world.database, world.work.settings
+    card = world.all(models.Device)[0].uuid
+    costs = _Costs(world)
+    for number in NUMBERS:
+        name = f"profile-of-{number}"
+        world.profile(name, {"resources:FPGA": str(number)})
+        arqs = world.endpoint.create_arqs(worlds.CONTEXT, name, None, None)
+        bindings = [
+            worlds.Binding(
+                one, "compute-1.example.org", provider_of(), "instance"
+            )
+            for one in arqs
+        ]
+
+        def bind(bindings: list[worlds.Binding] = bindings) -> jobs.Claimed:
+            (job,) = binding.bind(database, bindings, None, settings).jobs
+            return job
+
+        def done(job: jobs.Claimed) -> None:
+            result = worlds.CleanResult(done=True)
+            assert job_rows.finish(database, job, result, 5)
+
+        def failed(job: jobs.Claimed) -> None:
+            assert job_rows.fail(database, job.id, job.kind, "no", 5)
+
+        costs.count("bind", bind)
+        costs.count("unbind", lambda: requests.unbind(database, arqs, None, 5))
+        assert len(world.used()) == number
+        costs.clean("clean", done)
+        started = bind()
+        costs.count("be refused", lambda: failed(started))
+        costs.clean("fail", failed)
+        assert len(world.used()) == number
+        costs.count(
+            "enable",
+            lambda: device_changes.set_device_status(
+                database, card, "enabled"
+            ),
+        )
+        costs.clean("clean", done)
+        requests.unbind(database, arqs, None, 5)
+        made = bind()
+        costs.count("be made", lambda: done(made))
+        costs.count(
+            "delete",
+            lambda: requests.delete_of_instance(database, "instance", None, 5),
+        )
+        costs.clean("clean", done)
+        assert world.used() == []
+    bounds = {
+        "bind": 12,
+        "unbind": 14,
+        "delete": 12,
+        "be made": 3,
+        "be refused": 12,
+        "enable": 14,
+        "clean": 7,
+        "fail": 4,
+        "begin to clean": 8,
+        "begin to fail": 8,
+    }
+    for step, found in costs.found.items():
         assert len(found) == 1, (step, found)
         assert found.pop() <= bounds[step], step
 
@@ -283,7 +386,7 @@ def test_enabling_and_disabling_costs_five_statements(
             placement.counted() as calls,
             StatementCounter(world.database.engine) as counter,
         ):
-            host, changed = devices.set_device_status(
+            host, changed = device_changes.set_device_status(
                 world.database, row.uuid, status
             )
             cold.sync(host.id, Change(row.uuid, host.revision))

@@ -21,7 +21,9 @@ from cyborg import arq
 from cyborg.clients.placement import Placement
 from cyborg.db import engine
 from cyborg.db import models
+from cyborg.rpc.agent import CleanResult
 from tests.functional.conductor import world as worlds
+from tests.functional.conductor.test_preparing import t4
 from tests.functional.conductor.world import CONTEXT
 from tests.functional.conductor.world import World
 from tests.functional.conductor.world import device
@@ -105,6 +107,30 @@ def unplug_in_use(world: World, root: str, arqs: list[str]) -> None:
     world.delete(*arqs)
 
 
+def bind_made(world: World, root: str, arqs: list[str]) -> None:
+    world.report(t4(), provider_uuid=root)
+    world.bind(arqs)
+
+
+def unbind_made(world: World, root: str, arqs: list[str]) -> None:
+    bind_made(world, root, arqs)
+    world.unbind(*arqs)
+
+
+def unbind_cleaned(world: World, root: str, arqs: list[str]) -> None:
+    world.report(device(clean_seconds=30), provider_uuid=root)
+    world.bind(arqs)
+    world.unbind(*arqs)
+
+
+def clean_in_parts(world: World, root: str, arqs: list[str]) -> None:
+    world.hosts.on_clean = lambda order: CleanResult(done=False, percent=7)
+    unbind_cleaned(world, root, arqs)
+    for _ in range(3):
+        world.work.runner.look()
+        threading.Event().wait(0.1)
+
+
 SCENARIOS: list[tuple[Scenario, dict[str, str]]] = [
     (bind, {}),
     (bind, {"accel:bitstream_id": IMAGE}),
@@ -115,6 +141,10 @@ SCENARIOS: list[tuple[Scenario, dict[str, str]]] = [
     (disable, {}),
     (plug, {}),
     (unplug_in_use, {}),
+    (bind_made, {}),
+    (unbind_made, {}),
+    (unbind_cleaned, {}),
+    (clean_in_parts, {}),
 ]
 
 
@@ -147,7 +177,8 @@ def test_another_conductor_makes_good_what_a_dead_one_left(
     with contextlib.suppress(KilledError):
         scenario(dying, root, arqs)
     dying.work._pool.stop(5)
-    dying.work._job_pool.stop(5)
+    dying.work.runner._pools[False].stop(5)
+    dying.work.runner._pools[True].stop(5)
     _let_leases_run_out(heir)
     heir.work.start()
     try:
@@ -178,6 +209,8 @@ def _is_settled(world: World) -> bool:
             for row in world.all(worlds.Arq)
         )
         and all(row.job_id is None for row in world.all(models.Deployable))
+        and all(row.job_id is None for row in world.all(worlds.Handle))
+        and all(row.device_state is None for row in world.all(models.Device))
         and all(
             row.revision == row.synced_revision
             for row in world.all(models.Host)

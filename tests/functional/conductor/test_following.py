@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import uuid
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from cyborg import exception
 from cyborg.clients.nova import Nova
 from cyborg.clients.placement import Placement
 from cyborg.conductor import background
@@ -20,7 +22,7 @@ from cyborg.conductor.sync import Change
 from cyborg.conductor.sync import Synchronizer
 from cyborg.conductor.work import Work
 from cyborg.db import bulk
-from cyborg.db import devices
+from cyborg.db import device_changes
 from cyborg.db import engine
 from cyborg.db import models
 from tests.functional.conductor import world as worlds
@@ -145,12 +147,14 @@ def test_a_device_that_is_disabled_late_does_not_hide_another_change(
     host = world.all(Host)[0]
     first.sync(host.id)
     row = world.all(models.Device)[1]
-    late, _ = devices.set_device_status(
+    late, _ = device_changes.set_device_status(
         world.database, row.uuid, "maintaining"
     )
     first.sync(host.id)
     other = world.all(models.Deployable)[0]
-    devices.create_attribute(world.database, other.id, "trait9", "CUSTOM_X")
+    device_changes.create_attribute(
+        world.database, other.id, "trait9", "CUSTOM_X"
+    )
     first.sync(host.id, Change(row.uuid, late.revision))
     assert "CUSTOM_X" in placement.traits(provider_of())
     assert not owed(world)
@@ -188,7 +192,9 @@ def test_an_audit_that_another_conductor_overtook_is_done_again(
     def overtake(method: str, path: str, body: bytes) -> None:
         if not done:
             done.append(path)
-            devices.set_device_status(world.database, row.uuid, "maintaining")
+            device_changes.set_device_status(
+                world.database, row.uuid, "maintaining"
+            )
             fast.sync(host.id)
 
     placement.hook = overtake
@@ -239,6 +245,86 @@ def test_nothing_is_scheduled_on_a_card_that_is_programmed(
     settle(synced)
     assert seen == [16]
     assert placement.inventories(provider_of())["FPGA"]["reserved"] == 0
+
+
+def stock(placement: PlacementService) -> tuple[int, int]:
+    """How many accelerators of the card there are, and are reserved."""
+    found = placement.inventories(provider_of())["FPGA"]
+    return found["total"], found["reserved"]
+
+
+def test_what_is_cleaned_is_not_offered_and_all_else_is(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    def away(order: worlds.UnitsOrder) -> worlds.CleanResult:
+        raise exception.Unavailable("the agent cannot be reached")
+
+    def refuse(order: worlds.UnitsOrder) -> worlds.CleanResult:
+        raise exception.DeviceFailed("the reset timed out")
+
+    def clean(order: worlds.UnitsOrder) -> worlds.CleanResult:
+        return worlds.CleanResult(done=True)
+
+    synced.hosts.on_clean = away
+    synced.report(device(clean_seconds=30), provider_uuid=root)
+    settle(synced)
+    consumers = [
+        placement.allocate(provider_of(), {"FPGA": 1}) for _ in range(16)
+    ]
+    arqs = [synced.arqs(1)[0] for _ in range(16)]
+    for one in arqs:
+        synced.bind([one])
+    settle(synced)
+    assert stock(placement) == (16, 0)
+    # Nova may give its allocation back before we do, or after.
+    synced.delete(arqs[0])
+    worlds.wait_until(lambda: stock(placement) == (16, 1))
+    placement.release(consumers[0])
+    asked = "resources=FPGA:1&required=CUSTOM_FAKE_DEVICE"
+    assert placement.candidates(asked) == []
+    placement.release(consumers[1])
+    assert placement.candidates(asked) == [provider_of()]
+    synced.unbind(arqs[1])
+    worlds.wait_until(lambda: stock(placement) == (16, 2))
+    assert placement.candidates(asked) == []
+    for consumer in consumers[2:]:
+        placement.release(consumer)
+    asked_all = "resources=FPGA:14&required=CUSTOM_FAKE_DEVICE"
+    assert placement.candidates(asked_all) == [provider_of()]
+    synced.hosts.on_clean = refuse
+    synced.execute(sa.update(models.Job).values(lease_until=models.now()))
+    synced.work.clean_soon()
+    row = synced.all(models.Device)[0]
+    worlds.wait_until(
+        lambda: {job.state for job in synced.all(models.Job)} == {"failed"}
+    )
+    settle(synced)
+    assert stock(placement) == (16, 2)
+    synced.hosts.on_clean = clean
+    synced.endpoint.set_device_status(CONTEXT, row.uuid, "enabled")
+    worlds.wait_until(lambda: stock(placement) == (16, 0))
+    synced.delete(*arqs[1:])
+    worlds.wait_until(lambda: synced.used() == [], timeout=30)
+    worlds.wait_until(lambda: stock(placement) == (16, 0))
+
+
+def test_a_part_with_a_fault_is_withheld_alone(
+    synced: World, placement: PlacementService, root: str
+) -> None:
+    good, bad = device(), device(bus=0x20)
+    parts = (
+        *good.deployables,
+        dataclasses.replace(bad.deployables[0], fault="VFs are gone"),
+    )
+    synced.report(
+        dataclasses.replace(good, deployables=parts), provider_uuid=root
+    )
+    settle(synced)
+    reserved = [
+        placement.inventories(provider_of(bus))["FPGA"]["reserved"]
+        for bus in (0x0C, 0x20)
+    ]
+    assert reserved == [0, 16]
 
 
 def test_what_placement_missed_is_made_good_when_it_is_back(

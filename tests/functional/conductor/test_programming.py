@@ -4,6 +4,7 @@ conductors and agents die in between."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import threading
 import time
@@ -200,6 +201,22 @@ def test_a_busy_or_bound_card_is_not_programmed(
     assert len(world.used()) == 1
 
 
+def test_a_card_that_needs_a_shell_is_programmed_and_not_bound(
+    conductor: Maker,
+) -> None:
+    """A fault of the deployable alone keeps guests off, not its cure."""
+    world = conductor()
+    whole = device(accelerators=4)
+    faulty = dataclasses.replace(whole.deployables[0], fault="needs it")
+    world.report(dataclasses.replace(whole, deployables=(faulty,)))
+    with pytest.raises(exception.Conflict, match="needs it"):
+        world.bind(world.arqs(1))
+
+    world.endpoint.program_deployable(CONTEXT, card(world).uuid, IMAGE)
+
+    assert [order.image_uuid for order in world.hosts.orders] == [IMAGE]
+
+
 def test_two_bitstreams_for_one_card_in_one_request_are_refused(
     conductor: Maker,
 ) -> None:
@@ -266,7 +283,7 @@ def test_a_bind_that_takes_too_long_fails_and_is_never_revived(
     assert events[0].status == "failed"
     assert world.used() == []
     slow.done.set()
-    worlds.wait_until(lambda: not world.work.programmer._running)
+    worlds.wait_until(lambda: not world.work.runner._running)
     assert world.states(arqs) == ["BindFailed"]
     assert card(world).bitstream_id is None
     assert len(world.nova.events) == 1
@@ -496,7 +513,7 @@ def test_hosts_named_otherwise_are_ordered_by_their_agents_name(
             names.append(host)
             return program(context, host, order)
 
-    world.work.programmer._agents = Named()
+    world.work.runner._agents = Named()
     arqs = wanting(world)
     world.bind(arqs)
     settled(world, arqs)

@@ -291,7 +291,7 @@ def test_a_conductor_whose_clock_is_wrong_takes_no_job_of_another(
     else:
         begins.bind(arqs)
         monkeypatch.setattr(models, "now", lambda: real() + wrong)
-    looks.work.programmer.look()
+    looks.work.runner.look()
     monkeypatch.undo()
     assert here.states(arqs) == ["BindStarted"]
     assert looks.hosts.orders == []

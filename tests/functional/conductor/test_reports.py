@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from cyborg import exception
 from cyborg import inventory
 from cyborg.conductor import reports
-from cyborg.db import devices
+from cyborg.db import device_changes
 from cyborg.db import models
 from tests import databases
 from tests.functional.conductor import world as worlds
@@ -292,8 +292,10 @@ def test_a_driver_that_failed_says_nothing_of_its_cards(
 def test_what_an_operator_set_survives_reports(world: World) -> None:
     world.report(device())
     row = world.all(Deployable)[0]
-    devices.create_attribute(world.database, row.id, "trait9", "CUSTOM_MINE")
-    devices.create_attribute(world.database, row.id, "note", "rack 7")
+    device_changes.create_attribute(
+        world.database, row.id, "trait9", "CUSTOM_MINE"
+    )
+    device_changes.create_attribute(world.database, row.id, "note", "rack 7")
     world.report(changed(device(), attributes=(("rc", "FPGA"),)))
     assert {
         (row.key, row.value)
@@ -309,6 +311,40 @@ def test_the_bitstream_of_a_card_survives_reports(world: World) -> None:
     world.execute(sa.update(Deployable).values(bitstream_id="b" * 36))
     world.report(dataclasses.replace(device(), model="other"))
     assert world.all(Deployable)[0].bitstream_id == "b" * 36
+
+
+def test_where_cards_are_and_how_they_are_cleaned_is_followed(
+    world: World,
+) -> None:
+    def known() -> list[tuple[object, ...]]:
+        parts = {row.device_id: row.fault for row in world.all(Deployable)}
+        return [
+            (row.address, row.numa_node, row.clean_seconds, parts[row.id])
+            for row in world.all(Device)
+        ]
+
+    cards = [device(), device(bus=0x20), device(bus=0x30)]
+    world.report(*cards)
+    assert known() == [
+        ("0000:0c:00.0", None, None, None),
+        ("0000:20:00.0", None, None, None),
+        ("0000:30:00.0", None, None, None),
+    ]
+    pairs = cards[1].deployables[0].attributes
+    world.report(
+        dataclasses.replace(cards[0], clean_seconds=120),
+        changed(cards[1], attributes=(("numa_node", "1"), *pairs)),
+        dataclasses.replace(
+            changed(cards[2], fault="VFs are gone"), clean_seconds=900
+        ),
+    )
+    assert known() == [
+        ("0000:0c:00.0", None, 120, None),
+        ("0000:20:00.0", 1, None, None),
+        ("0000:30:00.0", None, 900, "VFs are gone"),
+    ]
+    world.report(*cards)
+    assert {row[1:] for row in known()} == {(None, None, None)}
 
 
 def bad_devices() -> list[inventory.Device]:
@@ -328,6 +364,11 @@ def bad_devices() -> list[inventory.Device]:
         changed(card, attach_handles=(worlds.handle(0x40, 1),) * 16),
         dataclasses.replace(card, controlpath=""),
         dataclasses.replace(card, controlpath="x" * 256),
+        dataclasses.replace(card, clean_seconds=0),
+        dataclasses.replace(card, clean_seconds=-5),
+        dataclasses.replace(card, clean_seconds=2**31),
+        changed(card, fault="x" * 70_000),
+        changed(card, fault="a\0b"),
     ]
 
 
@@ -533,6 +574,8 @@ def test_servers_store_changes_as_sqlite_does(
     with databases.migrated(name, tmp_path) as database:
         world = worlds.make(database)
         test_many_cards_that_change_differently_are_each_followed(world)
+        world.report()
+        test_where_cards_are_and_how_they_are_cleaned_is_followed(world)
         world.report()
         test_a_report_that_shrinks_and_loses_a_bound_card_keeps_it(world)
         world.close()

@@ -22,8 +22,10 @@ from cyborg.conductor.work import Work
 from cyborg.db import engine
 from cyborg.db import models
 from cyborg.rpc import codec
+from cyborg.rpc.agent import CleanResult
 from cyborg.rpc.agent import ProgramOrder
 from cyborg.rpc.agent import ProgramResult
+from cyborg.rpc.agent import UnitsOrder
 from cyborg.rpc.conductor import Binding
 from tests import databases
 
@@ -118,13 +120,20 @@ class NovaRecorder:
 class Hosts:
     """Stands where the agents' client stands.
 
-    `answer` says what an order leads to: it returns or raises.
+    `answer`, `on_prepare` and `on_clean` say what an order leads to: they
+    return or raise.
     """
 
     def __init__(self) -> None:
         self.orders: list[ProgramOrder] = []
         self.answer: Callable[[ProgramOrder], ProgramResult] = lambda order: (
             ProgramResult(order.image_uuid)
+        )
+        self.prepared: list[UnitsOrder] = []
+        self.on_prepare: Callable[[UnitsOrder], None] = lambda order: None
+        self.cleaned: list[UnitsOrder] = []
+        self.on_clean: Callable[[UnitsOrder], CleanResult] = lambda order: (
+            CleanResult(done=True, percent=100)
         )
 
     def program(
@@ -135,6 +144,24 @@ class Hosts:
     ) -> ProgramResult:
         self.orders.append(order)
         return self.answer(order)
+
+    def prepare(
+        self,
+        context: cyborg_context.RequestContext,
+        host: str,
+        order: UnitsOrder,
+    ) -> None:
+        self.prepared.append(order)
+        self.on_prepare(order)
+
+    def clean(
+        self,
+        context: cyborg_context.RequestContext,
+        host: str,
+        order: UnitsOrder,
+    ) -> CleanResult:
+        self.cleaned.append(order)
+        return self.on_clean(order)
 
 
 @dataclasses.dataclass

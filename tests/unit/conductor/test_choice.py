@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cyborg import arq
 from cyborg import exception
 from cyborg.conductor import choice
+from cyborg.db.arq_writes import FreeHandle
 from cyborg.db.arq_writes import StoredArq
 from cyborg.db.hosts import Names
 from cyborg.db.hosts import Provider
@@ -49,9 +50,14 @@ def provider(number: int = 1, **values: object) -> Provider:
         "hostname": "node.example.org",
         "maintaining": False,
         "broken": "",
+        "fault": "",
         "attributes": (("rc", "FPGA"),),
     }
     return Provider(**(base | values))  # type: ignore[arg-type]
+
+
+def handle(number: int = 1) -> FreeHandle:
+    return FreeHandle(number, f"handle-{number}", "PCI", "{}")
 
 
 def binding(number: int = 1, host: str = "node.example.org") -> Binding:
@@ -68,7 +74,7 @@ def test_handles_are_given_once_and_only_from_the_right_pool(
     wanted: list[int], sizes: dict[int, int]
 ) -> None:
     free = {
-        key: list(range(100 * key, 100 * key + size))
+        key: [handle(100 * key + number) for number in range(size)]
         for key, size in sizes.items()
     }
     asked = [
@@ -77,9 +83,9 @@ def test_handles_are_given_once_and_only_from_the_right_pool(
     ]
     if all(wanted.count(key) <= size for key, size in sizes.items()):
         chosen = choice.choose(asked, free, random.Random(1))
-        handles = [one.handle_id for one in chosen]
+        handles = [one.handle.id for one in chosen]
         assert len(set(handles)) == len(wanted)
-        assert [handle // 100 for handle in handles] == wanted
+        assert [number // 100 for number in handles] == wanted
     else:
         with pytest.raises(exception.Conflict, match="no free"):
             choice.choose(asked, free, random.Random(1))
@@ -165,7 +171,7 @@ def test_what_has_to_be_programmed_first(
         stored(group=group, image_uuid=image),
         binding(),
         provider(bitstream_id=programmed),
-        1,
+        handle(),
     )
     found = choice.programs([chosen], {})
     assert found == ({} if wanted is None else {1: choice.Program(*wanted)})
@@ -177,7 +183,7 @@ def test_a_function_that_is_there_is_not_programmed_again() -> None:
             stored(group={"accel:function_id": "f"}),
             binding(),
             provider(bitstream_id=bitstream),
-            1,
+            handle(),
         )
 
     assert choice.by_function([chosen(None)]) == set()

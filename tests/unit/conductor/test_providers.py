@@ -38,6 +38,29 @@ def test_what_is_withheld_is_reserved_whole() -> None:
 
 
 @pytest.mark.parametrize(
+    ("total", "handles", "cleaned", "reserved"),
+    [
+        (4, 4, 0, 0),
+        (4, 4, 1, 1),
+        (4, 4, 4, 4),
+        (2, 4, 1, 1),
+        (2, 4, 2, 1),
+        (2, 4, 3, 2),
+        (4, 3, 3, 3),
+        (1, 0, 0, 0),
+        (1, 2, 3, 1),
+    ],
+)
+def test_what_is_cleaned_is_reserved(
+    total: int, handles: int, cleaned: int, reserved: int
+) -> None:
+    (found,) = providers.wanted(
+        [offer(num_accelerators=total, handles=handles, cleaned=cleaned)]
+    )
+    assert (found.total, found.reserved) == (total, reserved)
+
+
+@pytest.mark.parametrize(
     "values",
     [
         {"rp_uuid": None},

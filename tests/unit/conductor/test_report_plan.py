@@ -22,7 +22,7 @@ UNITS = [
 
 
 def deployable(
-    name: str, units: list[int], traits: list[str]
+    name: str, units: list[int], traits: list[str], fault: str = ""
 ) -> inventory.Deployable:
     return inventory.Deployable(
         name=name,
@@ -32,6 +32,7 @@ def deployable(
             (f"trait{number}", trait) for number, trait in enumerate(traits)
         ),
         attach_handles=tuple(UNITS[number] for number in units),
+        fault=fault,
     )
 
 
@@ -62,8 +63,10 @@ def devices(draw: st.DrawFn) -> list[inventory.Device]:
                                 unique=True,
                             )
                         ),
+                        draw(st.sampled_from(["", "worn"])),
                     ),
                 ),
+                clean_seconds=draw(st.none() | st.integers(1, 9)),
             )
         )
     return found
@@ -96,6 +99,9 @@ class Store:
                     vendor_board_info=row["vendor_board_info"],
                     fault=row["fault"] or "",
                     deployables=self._new(plan, row["uuid"]),
+                    clean_seconds=row["clean_seconds"],
+                    address=row["address"],
+                    numa_node=row["numa_node"],
                 )
             )
 
@@ -121,9 +127,12 @@ class Store:
     def _kept(
         self, one: rows.StoredDeployable, plan: rows.Plan
     ) -> rows.StoredDeployable:
+        values = dict(plan.deployable_changes.get(one.id, {}))
+        if "fault" in values:
+            values["fault"] = values["fault"] or ""
         return dataclasses.replace(
             one,
-            **plan.deployable_changes.get(one.id, {}),  # type: ignore[arg-type]
+            **values,
             attributes=(
                 *(
                     a
@@ -165,6 +174,7 @@ class Store:
                 attributes=self._attributes(plan, row["uuid"]),
                 operator_traits=frozenset(),
                 handles=self._handles(plan, row["uuid"]),
+                fault=row["fault"] or "",
             )
             for owner, row in plan.deployables
             if owner == parent
@@ -226,7 +236,9 @@ class Store:
                 device.model,
                 device.driver,
                 device.lost,
+                device.clean_seconds,
                 one.name,
+                one.fault,
                 one.num_accelerators,
                 frozenset((k, v) for _, k, v in one.attributes),
                 frozenset(handle.handle for handle in one.handles),
@@ -259,7 +271,9 @@ def tree(reported: list[inventory.Device]) -> set[object]:
             device.model,
             device.driver,
             False,
+            device.clean_seconds,
             one.name,
+            one.fault,
             one.num_accelerators,
             frozenset(one.attributes),
             frozenset(one.attach_handles),
