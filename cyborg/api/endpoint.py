@@ -58,6 +58,7 @@ class Declaration:
     rule: str | None
     since: microversions.Version
     schema: body.Schema | None
+    optional_body_since: microversions.Version | None
     parameters: types.Parameters
     view: types.View | None
     key: str | None
@@ -95,6 +96,7 @@ def endpoint(
     *,
     since: microversions.Version = microversions.MINIMUM,
     schema: body.Schema | None = None,
+    optional_body_since: microversions.Version | None = None,
     parameters: types.Parameters = types.Parameters(),  # noqa: B008
     view: types.View | None = None,
     key: str | None = None,
@@ -105,8 +107,10 @@ def endpoint(
 
     `{uuid}` in the path takes a uuid, `{name}` any text that can be a name.
     `rule` is the policy rule; None serves everybody.  With `service_token`
-    the request must come from a service.  `view` shows the row or rows that
-    the method returns, under `key` or bare.
+    the request must come from a service.  The body must satisfy `schema`;
+    with `optional_body_since` it may be absent, and before that version
+    nobody looks at it.  `view` shows the row or rows that the method
+    returns, under `key` or bare.
     """
     declaration = Declaration(
         method,
@@ -114,6 +118,7 @@ def endpoint(
         rule,
         since,
         schema,
+        optional_body_since,
         parameters,
         view,
         key,
@@ -204,10 +209,15 @@ class Gate(hooks.PecanHook):  # type: ignore[misc]
         if declaration.rule is not None:
             self._authorize(call, declaration, declaration.rule)
             call.query = declaration.parameters.parse(
-                environ.get("QUERY_STRING", "")
+                environ.get("QUERY_STRING", ""), call.version
             )
         if declaration.schema is not None:
-            call.body = self._body(environ, declaration.schema)
+            call.body = self._body(
+                environ,
+                declaration.schema,
+                call.version,
+                declaration.optional_body_since,
+            )
         state.request.environ[_CALL] = call
 
     def _authorize(
@@ -220,10 +230,20 @@ class Gate(hooks.PecanHook):  # type: ignore[misc]
         if declaration.service_token:
             call.require_service_token()
 
-    def _body(self, environ: dict[str, Any], schema: body.Schema) -> Any:
+    def _body(
+        self,
+        environ: dict[str, Any],
+        schema: body.Schema,
+        version: microversions.Version,
+        optional_since: microversions.Version | None,
+    ) -> Any:
+        if optional_since is not None and version < optional_since:
+            return None
         data = body.read(environ, self._service.settings.max_body_size)
         if data:
             body.check_content_type(environ.get("CONTENT_TYPE") or "")
+        elif optional_since is not None:
+            return None
         value = body.parse(data)
         schema.check(value)
         return value

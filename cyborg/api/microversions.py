@@ -28,6 +28,7 @@ HISTORY = {
     Version(2, 1): "project_id in the PATCH of accelerator requests.",
     Version(2, 2): "GET of one device profile by name.",
     Version(2, 3): "status of devices.",
+    Version(2, 4): "state, reason and place of devices; reason to disable.",
 }
 """Each version, and what it adds."""
 

@@ -69,14 +69,22 @@ _LIMIT = wsme_types.IntegerType(minimum=0)
 class Parameters:
     """The query parameters that an endpoint knows.
 
-    `own` are its own, `columns` what a list may be filtered by (with the
-    parameters of paging and the older `filters`).
+    `own` are its own, `columns` what a list may be filtered and sorted by
+    (with the parameters of paging and the older `filters`); some of them
+    only `since` a version.
     """
 
     own: frozenset[str] = frozenset()
     columns: frozenset[str] | None = None
+    since: Mapping[str, microversions.Version] = dataclasses.field(
+        default_factory=dict
+    )
 
-    def parse(self, text: str) -> Query:
+    def parse(
+        self,
+        text: str,
+        version: microversions.Version = microversions.MAXIMUM,
+    ) -> Query:
         """The query string's values.  Raises Invalid."""
         if not text:
             return Query()
@@ -90,7 +98,7 @@ class Parameters:
                 values.add(name, value)
         for pair in self._filters(filters):
             values.add(pair.field, pair.value)
-        return self._sort(values)
+        return self._sort(values, version)
 
     def _filters(self, pairs: list[tuple[str, str]]) -> list[Filter]:
         if not pairs or self.columns is None:
@@ -115,17 +123,31 @@ class Parameters:
             raise _no_pairs()
         return list(found)
 
-    def _sort(self, values: Mapping[str, str]) -> Query:
+    def _known(self, version: microversions.Version) -> frozenset[str]:
+        """The columns that a client of this version knows."""
+        return frozenset(
+            name
+            for name in self.columns or ()
+            if self.since.get(name, microversions.MINIMUM) <= version
+        )
+
+    def _sort(
+        self, values: Mapping[str, str], version: microversions.Version
+    ) -> Query:
         own, page, filters = {}, {}, {}
+        known = self._known(version)
         for name, value in values.items():
             if name in self.own:
                 own[name] = value
             elif self.columns is not None and name in PAGE:
                 page[name] = value
-            elif self.columns is not None and name in self.columns:
+            elif name in known:
                 filters[name] = value
             else:
                 raise exception.Invalid(f"{name[:64]!r}: unknown parameter")
+        key = page.get("sort_key")
+        if key is not None and key not in known:
+            raise exception.Invalid(f"sort_key: unknown field {key[:64]!r}")
         return Query(
             own,
             db_query.Page(
@@ -219,7 +241,9 @@ class Field:
     since: microversions.Version = microversions.MINIMUM
 
 
-def time(name: str) -> Field:
+def time(
+    name: str, since: microversions.Version = microversions.MINIMUM
+) -> Field:
     """A moment in UTC, ISO 8601 without a fraction, or null."""
     read = operator.attrgetter(name)
 
@@ -229,7 +253,7 @@ def time(name: str) -> Field:
             return None
         return moment.isoformat(timespec="seconds") + "+00:00"
 
-    return Field(name, text)
+    return Field(name, text, since=since)
 
 
 class View:

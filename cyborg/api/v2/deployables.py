@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import operator
 
 from cyborg import exception
 from cyborg.api import body
 from cyborg.api import types
 from cyborg.api.endpoint import Call
 from cyborg.api.endpoint import endpoint
+from cyborg.api.v2 import devices as devices_view
 from cyborg.db import devices
 from cyborg.db import models
 from cyborg.db import shown
@@ -31,6 +33,11 @@ VIEW = types.View(
     types.Field("rp_uuid"),
     types.Field("driver_name"),
     types.Field("bitstream_id"),
+    types.Field(
+        "status_reason",
+        operator.attrgetter("fault"),
+        since=devices_view.DETAILED,
+    ),
     bookmark=True,
 )
 
@@ -71,7 +78,8 @@ class Deployables:
         "/v2/deployables",
         "cyborg:deployable:get_all",
         parameters=types.Parameters(
-            columns=frozenset(devices.DEPLOYABLES.fields)
+            columns=frozenset(devices.DEPLOYABLES.fields),
+            since={"status_reason": devices_view.DETAILED},
         ),
         view=VIEW,
         key="deployables",

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from cyborg.api import body
 from cyborg.api import types
 from cyborg.api.endpoint import Call
 from cyborg.api.endpoint import endpoint
 from cyborg.api.microversions import Version
 from cyborg.db import devices
 from cyborg.db import shown
+
+DETAILED = Version(2, 4)
+"""Since when devices show how they are and where."""
 
 VIEW = types.View(
     "devices",
@@ -20,6 +24,22 @@ VIEW = types.View(
     types.Field("vendor_board_info"),
     types.Field("hostname", kind="string"),
     types.Field("status", kind="string", since=Version(2, 3)),
+    types.Field("device_state", kind="string", since=DETAILED),
+    types.Field("status_reason", since=DETAILED),
+    types.Field("address", since=DETAILED),
+    types.Field("driver_name", since=DETAILED),
+    types.Field("numa_node", kind=("integer", "null"), since=DETAILED),
+    types.time("last_seen_at", since=DETAILED),
+)
+
+DISABLE = body.Schema(
+    {
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string", "minLength": 1, "maxLength": 255}
+        },
+        "additionalProperties": False,
+    }
 )
 
 
@@ -30,18 +50,25 @@ class Devices:
         "GET",
         "/v2/devices",
         "cyborg:device:get_all",
-        parameters=types.Parameters(columns=frozenset(devices.DEVICES.fields)),
+        parameters=types.Parameters(
+            columns=frozenset(devices.DETAILED_DEVICES.fields),
+            since=dict.fromkeys(devices.DETAILS, DETAILED),
+        ),
         view=VIEW,
         key="devices",
     )
     def list_all(self, call: Call) -> list[shown.Device]:
         """All devices, or those that the filters leave."""
-        return devices.list_devices(call.database, call.query.page)
+        return devices.list_devices(
+            call.database, call.query.page, call.version >= DETAILED
+        )
 
     @endpoint("GET", "/v2/devices/{uuid}", "cyborg:device:get_one", view=VIEW)
     def show(self, call: Call, uuid: str) -> shown.Device:
         """One device."""
-        return devices.get_device(call.database, uuid)
+        return devices.get_device(
+            call.database, uuid, call.version >= DETAILED
+        )
 
     @endpoint(
         "POST",
@@ -50,15 +77,20 @@ class Devices:
         status=204,
     )
     def enable(self, call: Call, uuid: str) -> None:
-        """Let new work land on the device again."""
+        """Let new work land on the device again, and have cleaned again
+        what could not be."""
         call.conductor.set_device_status(call.context, uuid, "enabled")
 
     @endpoint(
         "POST",
         "/v2/devices/{uuid}/disable",
         "cyborg:device:disable",
+        schema=DISABLE,
+        optional_body_since=DETAILED,
         status=204,
     )
     def disable(self, call: Call, uuid: str) -> None:
         """Keep new work off the device; what runs on it stays."""
-        call.conductor.set_device_status(call.context, uuid, "maintaining")
+        call.conductor.set_device_status(
+            call.context, uuid, "maintaining", (call.body or {}).get("reason")
+        )

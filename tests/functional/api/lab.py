@@ -134,7 +134,7 @@ class Lab:
         *,
         persona: str | None = "admin",
         service_token: str | None = None,
-        version: str | None = "2.3",
+        version: str | None = "2.4",
         headers: dict[str, str] | None = None,
         raw: bytes | None = None,
     ) -> webob.Response:
@@ -291,7 +291,7 @@ def check(request: webob.Request, response: webob.Response) -> None:
     path = request.environ["PATH_INFO"]
     if path.startswith("/v2"):
         assert headers["OpenStack-API-Minimum-Version"] == "2.0"
-        assert headers["OpenStack-API-Maximum-Version"] == "2.3"
+        assert headers["OpenStack-API-Maximum-Version"] == "2.4"
         assert headers["OpenStack-API-Version"].startswith("accelerator 2.")
         assert "OpenStack-API-Version" in headers["Vary"]
     if response.status_int < 400 or request.method == "HEAD":

@@ -71,10 +71,24 @@ def test_a_read_costs_what_is_allowed(
     assert counter.transactions == min(statements, 1)
 
 
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
 @pytest.mark.parametrize("thing", ["device", "deployable", "attribute"])
-def test_one_thing_costs_one_statement(thing: str, populated: Lab) -> None:
+def test_one_thing_costs_one_statement(
+    thing: str, version: str, populated: Lab
+) -> None:
     listed = populated.call("GET", f"/v2/{thing}s").json[f"{thing}s"]
+    path = f"/v2/{thing}s/{listed[0]['uuid']}"
     with StatementCounter(populated.database.engine) as counter:
-        populated.call("GET", f"/v2/{thing}s/{listed[0]['uuid']}")
+        populated.call("GET", path, version=version)
     assert len(counter.statements) == 1
     assert counter.transactions == 1
+
+
+def test_older_versions_do_not_pay_for_what_they_do_not_see(
+    populated: Lab,
+) -> None:
+    with StatementCounter(populated.database.engine) as counter:
+        populated.call("GET", "/v2/devices", version="2.3")
+    (statement,) = counter.statements
+    assert "attach_handles" not in statement
+    assert "hosts" not in statement

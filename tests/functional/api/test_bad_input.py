@@ -18,6 +18,7 @@ from tests.functional.api.lab import Lab
 PROFILES = "/v2/device_profiles"
 ARQS = "/v2/accelerator_requests"
 UUID = "0f9ab253-66ea-4693-8601-2277059038cb"
+DISABLE = f"/v2/devices/{UUID}/disable"
 GROUP = {"resources:FPGA": "1"}
 IMAGE = [{"image_uuid": UUID}]
 JSON = {"Content-Type": "application/json"}
@@ -39,6 +40,15 @@ def without(number: int) -> list[Any]:
 
 BODIES = [
     # (method, path, body, status, what the message names)
+    ("POST", DISABLE, [], 400, "body"),
+    ("POST", DISABLE, "text", 400, "body"),
+    ("POST", DISABLE, {"reason": None}, 400, "reason"),
+    ("POST", DISABLE, {"reason": ""}, 400, "reason"),
+    ("POST", DISABLE, {"reason": "x" * 256}, 400, "reason"),
+    ("POST", DISABLE, {"reason": "nul\0"}, 400, "stored"),
+    ("POST", DISABLE, {"reason": "\U0001f600"}, 400, "stored"),
+    ("POST", DISABLE, {"why": "x"}, 400, "why"),
+    ("POST", DISABLE, {"reason": "x" * 255}, 404, "device"),
     ("POST", PROFILES, [], 400, "body"),
     ("POST", PROFILES, {}, 400, "name"),
     ("POST", PROFILES, "text", 400, "body"),

@@ -94,6 +94,9 @@ def walk(lab: Lab, recorder: Recorder) -> None:
     refused = lab.call("DELETE", f"{arqs}/{one}", persona="member")
     recorder.keep("error", refused.json)
     ask("arq-unbind", "PATCH", arqs, {one: lab_module.UNBINDING}, **member)
+    device = lab.call("GET", "/v2/devices").json["devices"][0]["uuid"]
+    reason = {"reason": "a fan is broken, ticket 4711"}
+    ask("device-disable", "POST", f"/v2/devices/{device}/disable", reason)
     for thing in ("device", "deployable", "attribute"):
         listed = ask(f"{thing}-list", "GET", f"/v2/{thing}s")[f"{thing}s"]
         ask(f"{thing}-show", "GET", f"/v2/{thing}s/{listed[0]['uuid']}")

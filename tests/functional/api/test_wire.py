@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from cyborg.api import microversions
 from tests.functional.api import lab as lab_module
 
 CASES = [
@@ -18,6 +19,7 @@ CASES = [
     .splitlines()
 ]
 
+NEWEST = str(microversions.MAXIMUM)
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
 
@@ -31,6 +33,8 @@ WILD = {
     "<timeT.f>+00:00": TIME,
     'Keystone uri="http://127.0.0.1:5000/v3"': 'Keystone uri=".*"',
 }
+RAISED = {"max_version", "openstack-api-maximum-version"}
+"""The deployed service's newest version is older than ours."""
 MAY_BE_NULL = {"<timeT>+00:00"}
 """Whether something was changed before is not what was recorded."""
 
@@ -79,7 +83,8 @@ def same(expected: Any, actual: Any, recorder: Recorder, place: str) -> None:
         extra = {"errors"} if "error_message" in expected else set()
         assert set(actual) - extra == set(expected), place
         for key, value in expected.items():
-            same(value, actual[key], recorder, f"{place}.{key}")
+            wanted = NEWEST if key in RAISED else value
+            same(wanted, actual[key], recorder, f"{place}.{key}")
     elif isinstance(expected, list):
         assert isinstance(actual, list), place
         assert len(actual) == len(expected), place
@@ -120,7 +125,8 @@ def replay(case: dict[str, Any], recorder: Recorder) -> None:
     )
     assert answer.status_int == case["status"], (case["name"], answer.text)
     for name, value in case["response_headers"].items():
-        same_text(value, answer.headers[name], recorder, name)
+        wanted = NEWEST if name in RAISED else value
+        same_text(wanted, answer.headers[name], recorder, name)
     if case["response_body"] == "":
         assert answer.body == b"", case["name"]
         assert "Content-Type" not in answer.headers, case["name"]

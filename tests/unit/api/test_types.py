@@ -76,6 +76,21 @@ def test_an_endpoint_without_a_list_knows_its_own_parameters_alone() -> None:
             alone.parse(text)
 
 
+@pytest.mark.parametrize("text", ["new=1", "sort_key=new"])
+def test_a_column_is_known_from_its_version_on(text: str) -> None:
+    known = types.Parameters(
+        columns=frozenset({"uuid", "new"}), since={"new": Version(2, 3)}
+    )
+    page = known.parse(text, Version(2, 3)).page
+    assert (page.filters, page.sort_key) in [({"new": "1"}, None), ({}, "new")]
+    with pytest.raises(exception.Invalid, match="new"):
+        known.parse(text, Version(2, 2))
+    filters = "filters.field=new&filters.value=1"
+    assert known.parse(filters, Version(2, 3)).page.filters == {"new": "1"}
+    with pytest.raises(exception.Invalid, match="new"):
+        known.parse(filters, Version(2, 2))
+
+
 @given(st.uuids())
 def test_every_spelling_of_a_uuid_is_the_same(value: uuid.UUID) -> None:
     for text in (str(value), value.hex, str(value).upper()):
