@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import logging
-import math
 import os
-import re
 import select
 import signal
 import sys
@@ -173,38 +171,41 @@ def version() -> str:
 
 
 def validate(conf: cfg.ConfigOpts) -> None:
-    """Look at every registered option, so that bad values show now."""
+    """Look at every registered option, so that bad values show now.
+
+    Those that drivers read are theirs to judge: a mistake there must not
+    stop the agent with all its other drivers.
+    """
     _look_at_each("DEFAULT", conf, conf)
     for group, options in cyborg.conf.own():
+        name = group or "DEFAULT"
         section = conf if group is None else conf[group]
         for option in options:
-            _judge(group or "DEFAULT", option, section[option.dest])
+            if cyborg.conf.stops_no_service(name, option.dest):
+                continue
+            reason = cyborg.conf.why_unusable(option, section[option.dest])
+            if reason:
+                raise Mistake(f"[{name}] {option.dest}: {reason}")
 
 
 def _look_at_each(
     section: str, values: Mapping[str, Any], names: Iterable[str]
 ) -> None:
     for name in names:
+        if cyborg.conf.stops_no_service(section, name):
+            continue
         try:
             value = values[name]
         except ValueError as error:
-            raise Mistake(f"[{section}] {name}: {_reason(error)}") from error
+            raise Mistake(
+                f"[{section}] {name}: {cyborg.conf.short(error)}"
+            ) from error
         except (cfg.NoSuchOptError, cfg.TemplateSubstitutionError) as error:
             raise Mistake(
-                f"[{section}] {name}: a `$` stands before the name of"
-                " another option, and there is none of this name; a plain"
-                " `$` is written `$$`"
+                f"[{section}] {name}: {cyborg.conf.NO_SUBSTITUTE}"
             ) from error
         if isinstance(value, cfg.ConfigOpts.GroupAttr):
             _look_at_each(name, value, value)
-
-
-def _judge(section: str, option: cfg.Opt, value: object) -> None:
-    """Refuse what oslo.config takes for a number and nobody can use."""
-    if value is None and option.default is not None:
-        raise Mistake(f"[{section}] {option.dest}: must not be empty")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Mistake(f"[{section}] {option.dest}: must be a finite number")
 
 
 def _logging_options() -> list[str]:
@@ -212,16 +213,6 @@ def _logging_options() -> list[str]:
     reader = cfg.ConfigOpts()
     oslo_log.register_options(reader)
     return list(reader)
-
-
-def _reason(error: ValueError) -> str:
-    """What is wrong and where, out of oslo.config's longer sentence."""
-    text = str(error)
-    reason = text.partition(" is not valid: ")[2]
-    place = re.search(r"detail='([^']*)'", text)
-    if not reason:
-        return text
-    return f"{reason} (in {place[1]})" if place else reason
 
 
 def _place_locks(conf: cfg.ConfigOpts) -> None:

@@ -3,21 +3,25 @@
 
 The drivers answer side by side and apart from each other; their answers are
 vetted, put into one order, and a device that two drivers claim goes to the
-one that `[agent] enabled_drivers` names first.
+one that `[agent] enabled_drivers` names first (agent/claims.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Iterable
+from typing import Protocol
 
 from oslo_log import log
 
+from cyborg import exception
 from cyborg import inventory
 from cyborg.agent import isolation
 from cyborg.agent import vetting
+from cyborg.agent.claims import Claims
 from cyborg.drivers import base
 
 LOG = log.getLogger(__name__)
@@ -31,6 +35,29 @@ class Findings:
     faults: tuple[inventory.DriverFault, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Owner:
+    """Who reports a device: the driver, its entry point, and how it spells
+    the device's control path."""
+
+    name: str
+    driver: base.Driver
+    controlpath: str
+
+
+class Restorer(Protocol):
+    """Gives the host back what a reboot took (agent/restoring.py)."""
+
+    def due(self) -> bool:
+        """Whether there is something to try now."""
+
+    def restore(self, name: str, driver: base.Driver, deadline: float) -> None:
+        """Do what is this driver's part, in its own thread."""
+
+    def conclude(self) -> None:
+        """All drivers had their part, or time was up."""
+
+
 class Discovery:
     """Asks the drivers; remembers who reported what last."""
 
@@ -40,15 +67,19 @@ class Discovery:
         host: base.DriverHost,
         limit: float,
         find: Callable[[str], isolation.Factory] = isolation.entry_point,
+        restorer: Restorer | None = None,
     ) -> None:
         self._changed = threading.Condition()
         self._limit = limit
+        self._sysfs = host.sysfs
+        self._restorer = restorer
         self._stopped = False
         self._looked = False
         self._drivers = [
             isolation.IsolatedDriver(name, host, find, self._changed)
             for name in dict.fromkeys(filter(None, names))
         ]
+        self._answers: dict[str, tuple[object, ...]] = {}
         self._known: dict[str, tuple[inventory.Device, ...]] = {}
         self._said: dict[str, str] = {}
         if not self._drivers:
@@ -60,14 +91,14 @@ class Discovery:
     def look(self) -> Findings | None:
         """Ask every driver; None where the agent stops meanwhile.
 
-        Takes at most the time limit of one driver.
+        Takes at most the time limit of one driver, and as long again where
+        something has to be restored before.
         """
-        asked = [driver for driver in self._drivers if driver.look()]
+        self._restore()
+        with self._sysfs.shared():
+            asked = [driver for driver in self._drivers if driver.look()]
+            self._await(asked)
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._stopped or not any(d.running for d in asked),
-                self._limit,
-            )
             if self._stopped:
                 return None
             errors = self._errors()
@@ -83,25 +114,63 @@ class Discovery:
             self._stopped = True
             self._changed.notify_all()
 
-    def owner(self, controlpath: str, wait: float) -> tuple[str, str] | None:
-        """Which driver reports this control path, and how it spells it.
-
-        Waits up to `wait` seconds for the first look to end.
-        """
+    def looked(self, wait: float) -> bool:
+        """Whether the first look has ended, after so many seconds at most."""
         with self._changed:
             self._changed.wait_for(lambda: self._looked or self._stopped, wait)
+            return self._looked
+
+    def owner(self, controlpath: str, name: str) -> Owner:
+        """The driver that reports this control path, if it is called `name`.
+
+        Raises Conflict where it is not, or nobody reports the device, and
+        Unavailable where the one that may has not answered yet.
+        """
         wanted = vetting.address(controlpath)
-        for name, devices in self._known.copy().items():
+        for entry_point, devices in self._known.items():
             for device in devices:
                 if vetting.address(device.controlpath) == wanted:
-                    return name, device.controlpath
-        return None
+                    return self._owner(entry_point, device.controlpath, name)
+        for one in self._drivers:
+            if is_called(one.name, name) and one.name not in self._answers:
+                raise exception.Unavailable(
+                    f"The driver {one.name} has not found its devices yet."
+                )
+        raise exception.Conflict("The host has no such device now.")
 
-    def instance(self, name: str) -> base.Driver | None:
-        """The driver of that name, None where it could not be built."""
-        return next(
-            (one.instance for one in self._drivers if one.name == name), None
+    def _owner(self, entry_point: str, controlpath: str, name: str) -> Owner:
+        if not is_called(entry_point, name):
+            raise exception.Conflict(
+                f"The device belongs to the driver {entry_point}, not to "
+                f"{name}."
+            )
+        driver = next(
+            one.instance for one in self._drivers if one.name == entry_point
         )
+        assert driver is not None
+        return Owner(entry_point, driver, controlpath)
+
+    def _restore(self) -> None:
+        """Let each driver restore its part, within the time limit."""
+        restorer = self._restorer
+        if restorer is None or not restorer.due():
+            return
+        deadline = time.monotonic() + self._limit
+        asked = [
+            one
+            for one in self._drivers
+            if one.attend(_part(restorer, one.name, deadline))
+        ]
+        self._await(asked)
+        restorer.conclude()
+
+    def _await(self, asked: list[isolation.IsolatedDriver]) -> None:
+        """Returns when these have answered, at the limit, or at the stop."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopped or not any(d.running for d in asked),
+                self._limit,
+            )
 
     def _errors(self) -> dict[str, str]:
         """Why a driver has no answer, by name; silent ones are left out."""
@@ -113,23 +182,32 @@ class Discovery:
         return {name: error for name, error in pairs if error}
 
     def _findings(self, errors: dict[str, str]) -> Findings:
-        devices: list[inventory.Device] = []
         complaints: dict[str, str] = {}
-        claims = _Claims()
+        claims = Claims()
+        fit = {}
         for driver in self._drivers:
-            failed = driver.name in errors
-            answer = (
-                self._known.get(driver.name, ())
-                if failed
-                else driver.answer.devices
+            if driver.name not in errors:
+                self._answers[driver.name] = driver.answer.devices
+            fit[driver.name] = claims.fit(
+                driver.name, self._answers.get(driver.name, ()), complaints
             )
-            fit = tuple(claims.fit(driver.name, answer, complaints))
-            self._known[driver.name] = fit
-            if not failed:
-                devices.extend(fit)
+        self._known = {
+            name: tuple(map(claims.marked, devices))
+            for name, devices in fit.items()
+        }
         self._say(errors, complaints)
         return Findings(
-            tuple(sorted(devices, key=lambda one: one.controlpath)),
+            tuple(
+                sorted(
+                    (
+                        device
+                        for name, devices in self._known.items()
+                        if name not in errors
+                        for device in devices
+                    ),
+                    key=lambda one: one.controlpath,
+                )
+            ),
             tuple(
                 inventory.DriverFault(name, error)
                 for name, error in errors.items()
@@ -151,54 +229,19 @@ class Discovery:
         self._said = now
 
 
-class _Claims:
-    """What is taken already: addresses and names, by the driver's name."""
-
-    def __init__(self) -> None:
-        self._addresses: dict[str, str] = {}
-        self._names: dict[str, str] = {}
-
-    def fit(
-        self,
-        driver: str,
-        answer: Iterable[object],
-        complaints: dict[str, str],
-    ) -> Iterable[inventory.Device]:
-        """Those of a driver's devices that can be reported."""
-        for found in answer:
-            device = self._fit(driver, found, complaints)
-            if device is not None:
-                yield device
-
-    def _fit(
-        self, driver: str, found: object, complaints: dict[str, str]
-    ) -> inventory.Device | None:
-        try:
-            device = vetting.vetted(driver, found)
-            self._take(driver, device)
-        except vetting.UnfitError as error:
-            text = (
-                f"Driver {driver}: left out the device "
-                f"{_path_of(found)}: {error}"
-            )
-            complaints[text] = text
-            return None
-        return device
-
-    def _take(self, driver: str, device: inventory.Device) -> None:
-        addresses = vetting.addresses(device)
-        names = {deployable.name for deployable in device.deployables}
-        for what, wanted, taken in (
-            ("address", addresses, self._addresses),
-            ("deployable", names, self._names),
-        ):
-            for thing in sorted(wanted & taken.keys()):
-                raise vetting.UnfitError(
-                    f"{taken[thing]} reports the {what} {thing} already"
-                )
-        self._addresses.update(dict.fromkeys(addresses, driver))
-        self._names.update(dict.fromkeys(names, driver))
+def _part(
+    restorer: Restorer, name: str, deadline: float
+) -> Callable[[base.Driver], None]:
+    return lambda driver: restorer.restore(name, driver, deadline)
 
 
-def _path_of(device: object) -> str:
-    return repr(getattr(device, "controlpath", device))[:200]
+def is_called(entry_point: str, name: str) -> bool:
+    """Whether a stored name means this driver.
+
+    New rows hold the entry point.  Adopted ones hold what deployed services
+    show (`fake`, `NVIDIA`, `intel`, `XILINX` ...): the first word of the
+    entry point, in any case.
+    """
+    wanted = name.casefold()
+    actual = entry_point.casefold()
+    return actual == wanted or actual.startswith(f"{wanted}_")

@@ -9,6 +9,7 @@ driver that has not returned is never asked a second time meanwhile.
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import threading
 from collections.abc import Callable
 from typing import cast
@@ -53,6 +54,12 @@ def entry_point(name: str) -> Factory:
     return cast("Factory", manager.driver)
 
 
+def installed() -> list[str]:
+    """The names of the drivers that installed packages offer."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    return sorted({point.name for point in points})
+
+
 class IsolatedDriver:
     """An enabled driver and the one thread that may be at work in it."""
 
@@ -84,20 +91,37 @@ class IsolatedDriver:
         return self._answer
 
     def look(self) -> bool:
-        """Start a look; False where the last one has not returned."""
+        """Start a look; False where the driver has not returned from what
+        it did last."""
+        return self._start(lambda instance: Answer(tuple(instance.discover())))
+
+    def attend(self, task: Callable[[base.Driver], None]) -> bool:
+        """Start `task` with the driver, which is built for it where it can
+        be; False as above.  Until the next look there is no answer."""
+
+        def work(instance: base.Driver) -> Answer:
+            task(instance)
+            return Answer(error="was busy and has not been asked since")
+
+        return self._start(work)
+
+    def _start(self, work: Callable[[base.Driver], Answer]) -> bool:
         with self._changed:
             if self._running:
                 return False
             self._running = True
         threading.Thread(
-            target=self._work, name=f"driver-{self.name}", daemon=True
+            target=self._run,
+            args=(work,),
+            name=f"driver-{self.name}",
+            daemon=True,
         ).start()
         return True
 
-    def _work(self) -> None:
+    def _run(self, work: Callable[[base.Driver], Answer]) -> None:
         answer = Answer(error="its thread ended without an answer")
         try:
-            answer = self._ask()
+            answer = work(self._built())
         except (Exception, SystemExit) as error:
             LOG.debug("Driver %s failed", self.name, exc_info=True)
             answer = Answer(error=reason(error))
@@ -107,9 +131,9 @@ class IsolatedDriver:
                 self._running = False
                 self._changed.notify_all()
 
-    def _ask(self) -> Answer:
+    def _built(self) -> base.Driver:
         if self._unloadable:
-            return Answer(error=self._unloadable)
+            raise ImportError(self._unloadable)
         if self._factory is None:
             try:
                 self._factory = self._find(self.name)
@@ -118,7 +142,7 @@ class IsolatedDriver:
                 raise ImportError(self._unloadable) from error
         if self.instance is None:
             self.instance = self._factory(self._host)
-        return Answer(tuple(self.instance.discover()))
+        return self.instance
 
 
 _WORDLESS = (KeyError, TypeError, AttributeError, SystemExit)

@@ -11,6 +11,7 @@ import oslo_messaging
 
 from cyborg import context as cyborg_context
 from cyborg.agent import programming
+from cyborg.agent import units
 from cyborg.rpc import agent as rpc_agent
 from cyborg.rpc import codec
 
@@ -21,9 +22,13 @@ class AgentEndpoint:
     target = oslo_messaging.Target(version=rpc_agent.VERSION)
 
     def __init__(
-        self, programmer: programming.Programmer, wake: Callable[[], None]
+        self,
+        programmer: programming.Programmer,
+        units_: units.Units,
+        wake: Callable[[], None],
     ) -> None:
         self._programmer = programmer
+        self._units = units_
         self._wake = wake
 
     @oslo_messaging.expose  # type: ignore[untyped-decorator]
@@ -36,6 +41,26 @@ class AgentEndpoint:
         result = self._programmer.program(
             codec.decode(rpc_agent.ProgramOrder, order)
         )
+        return codec.encode(result)
+
+    @oslo_messaging.expose  # type: ignore[untyped-decorator]
+    def prepare(
+        self,
+        _context: cyborg_context.RequestContext,
+        order: Mapping[str, Any],
+    ) -> None:
+        """Make units; returns when all of them are there."""
+        self._units.prepare(codec.decode(rpc_agent.UnitsOrder, order))
+
+    @oslo_messaging.expose  # type: ignore[untyped-decorator]
+    def clean(
+        self,
+        _context: cyborg_context.RequestContext,
+        order: Mapping[str, Any],
+    ) -> Any:
+        """Begin to clean units, or see how far that is; the encoded
+        CleanResult."""
+        result = self._units.clean(codec.decode(rpc_agent.UnitsOrder, order))
         return codec.encode(result)
 
     @oslo_messaging.expose  # type: ignore[untyped-decorator]

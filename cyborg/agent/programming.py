@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes bitstreams to the cards of this host.
 
-A conductor asks for it by a job; one that asks again after it (or the
-broker) was lost joins the same job or gets the same result, so that a card
-is never written twice for one job.  One card is written by one job at a
-time.  The image is here only while it is needed.
+One card is written by one job at a time, and once for one order
+(agent/orders.py).  The image is here only while it is needed.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import re
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -28,18 +24,13 @@ from oslo_log import log
 
 from cyborg import exception
 from cyborg.agent import discovery
-from cyborg.agent import isolation
+from cyborg.agent import orders
 from cyborg.agent import vetting
 from cyborg.drivers import base
 from cyborg.rpc import agent as rpc_agent
 
 LOG = log.getLogger(__name__)
 
-KEPT_RESULTS = 100
-STOP_SECONDS = 4.0
-"""How long a stopping agent waits for cards that are being written."""
-CANCEL_SECONDS = 1.0
-"""How long, after that, for drivers to give up."""
 LATE_SECONDS = 5.0
 """How much later than its limit a driver may say that it failed."""
 
@@ -70,17 +61,6 @@ class Images(Protocol):
 
     def find_by_function(self, function_id: str) -> str:
         """The uuid of the image that holds a function."""
-
-
-@dataclasses.dataclass
-class _Job:
-    """One order under way or done."""
-
-    controlpath: str
-    driver: base.Driver
-    done: bool = False
-    result: rpc_agent.ProgramResult | None = None
-    error: exception.CyborgError | None = None
 
 
 class Workspace:
@@ -115,31 +95,25 @@ class Workspace:
 
 
 class Programmer:
-    """Does the jobs of this host."""
+    """Programs the cards of this host."""
 
     def __init__(
         self,
         found: discovery.Discovery,
+        queue: orders.Orders,
         images: Callable[[], Images],
         workspace: Workspace,
         *,
         max_image_bytes: int,
-        finished: Callable[[], None],
         late: float = LATE_SECONDS,
     ) -> None:
         self._discovery = found
+        self._orders = queue
         self._connect = images
         self._images: Images | None = None
         self._workspace = workspace
         self._max_image_bytes = max_image_bytes
-        self._finished = finished
         self._late = late
-        self._changed = threading.Condition()
-        self._stopped = False
-        self._running: dict[str, _Job] = {}
-        self._results: collections.OrderedDict[str, _Job] = (
-            collections.OrderedDict()
-        )
 
     def program(
         self, order: rpc_agent.ProgramOrder
@@ -150,147 +124,36 @@ class Programmer:
         or cannot be programmed), DeviceFailed, Timeout, and Unavailable
         where Glance does not answer or the agent stops.
         """
-        deadline = time.monotonic() + order.timeout
-        job = self._known(order.job_uuid)
-        if job is None:
-            driver, controlpath = self._driver(order)
-            order = dataclasses.replace(order, controlpath=controlpath)
-            job = self._begin(order, driver, deadline)
-        return self._wait(job, order.timeout)
-
-    def stop(
-        self, wait: float = STOP_SECONDS, give_up: float = CANCEL_SECONDS
-    ) -> None:
-        """Take no more jobs; give those that run `wait` seconds to end, then
-        `give_up` seconds to fail."""
-        with self._changed:
-            self._stopped = True
-            self._changed.wait_for(lambda: not self._running, wait)
-            running = list(self._running.values())
-        for job in running:
-            if isinstance(job.driver, base.Cancellable):
-                job.driver.cancel()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._running, give_up)
-            for job in self._running.values():
-                job.error = job.error or _stopping()
-            self._changed.notify_all()
-
-    def _known(self, job_uuid: str) -> _Job | None:
-        with self._changed:
-            return self._running.get(job_uuid) or self._results.get(job_uuid)
-
-    def _driver(
-        self, order: rpc_agent.ProgramOrder
-    ) -> tuple[base.Driver, str]:
-        """The driver that reports the card, if it is the one that the order
-        names and can program; and the control path in its spelling."""
-        owner = self._discovery.owner(order.controlpath, order.timeout)
-        if owner is None:
-            raise exception.Conflict("The host has no such device now.")
-        name, controlpath = owner
-        if not _is_called(name, order.driver):
-            raise exception.Conflict(
-                f"The device belongs to the driver {name}, not to "
-                f"{order.driver}."
+        job = self._orders.known(order.job_uuid) or self._begin(order)
+        if not self._orders.wait(job, order.timeout + self._late):
+            raise exception.Timeout(
+                f"The device was not programmed within {order.timeout:g} s."
             )
-        driver = self._discovery.instance(name)
-        if driver is None or not isinstance(driver, base.Programmable):
-            raise exception.Conflict(
-                f"The driver {name} cannot program its devices."
-            )
-        return driver, controlpath
+        result: rpc_agent.ProgramResult = job.answer()
+        return result
 
     def _begin(
-        self,
-        order: rpc_agent.ProgramOrder,
-        driver: base.Driver,
-        deadline: float,
-    ) -> _Job:
-        controlpath = vetting.address(order.controlpath)
-        job = _Job(controlpath, driver)
-        with self._changed:
-            if self._stopped:
-                raise _stopping()
-            known = self._running.get(order.job_uuid) or self._results.get(
-                order.job_uuid
+        self, order: rpc_agent.ProgramOrder
+    ) -> orders.Job[rpc_agent.ProgramResult]:
+        deadline = time.monotonic() + order.timeout
+        self._discovery.looked(order.timeout)
+        owner = self._discovery.owner(order.controlpath, order.driver)
+        driver = owner.driver
+        if not isinstance(driver, base.Programmable):
+            raise exception.Conflict(
+                f"The driver {owner.name} cannot program its devices."
             )
-            if known is not None:
-                return known
-            if any(
-                other.controlpath == controlpath
-                for other in self._running.values()
-            ):
-                raise exception.Conflict("The device is being programmed.")
-            self._running[order.job_uuid] = job
-        threading.Thread(
-            target=self._work,
-            args=(job, order, deadline),
-            name=f"program-{order.job_uuid}",
-            daemon=True,
-        ).start()
-        return job
-
-    def _wait(self, job: _Job, timeout: float) -> rpc_agent.ProgramResult:
-        with self._changed:
-            self._changed.wait_for(
-                lambda: job.done or job.error is not None,
-                timeout + self._late,
-            )
-            if job.error is not None:
-                # One exception may be raised to several who wait.
-                raise type(job.error)(job.error.message)
-            if job.result is None:
-                raise exception.Timeout(
-                    f"The device was not programmed within {timeout:g} s."
-                )
-            return job.result
-
-    def _work(
-        self, job: _Job, order: rpc_agent.ProgramOrder, deadline: float
-    ) -> None:
-        result: rpc_agent.ProgramResult | None = None
-        error: exception.CyborgError | None = exception.DeviceFailed(
-            f"The driver {order.driver} ended without an answer."
+        order = dataclasses.replace(order, controlpath=owner.controlpath)
+        return self._orders.begin(
+            order.job_uuid,
+            orders.Job(
+                f"Programming {order.deployable_name}",
+                orders.Place(vetting.address(order.controlpath)),
+                driver,
+            ),
+            lambda _: self._program(driver, order, deadline),
+            max(0.0, deadline - time.monotonic()),
         )
-        try:
-            result = self._program(job.driver, order, deadline)
-            error = None
-        except exception.CyborgError as failure:
-            error = failure
-        except Exception as failure:
-            LOG.exception("Driver %s failed to program", order.driver)
-            error = exception.DeviceFailed(isolation.reason(failure))
-        finally:
-            self._end(order, job, result, error)
-
-    def _end(
-        self,
-        order: rpc_agent.ProgramOrder,
-        job: _Job,
-        result: rpc_agent.ProgramResult | None,
-        error: exception.CyborgError | None,
-    ) -> None:
-        with self._changed:
-            job.result, job.error, job.done = result, error, True
-            self._running.pop(order.job_uuid, None)
-            self._keep(order.job_uuid, job)
-            self._changed.notify_all()
-        LOG.info(
-            "Programming %s: %s",
-            order.deployable_name,
-            error.message if error else "done",
-        )
-        self._finished()
-
-    def _keep(self, job_uuid: str, job: _Job) -> None:
-        """Remember a result; not that Glance was away, which passes and
-        left the card alone."""
-        if isinstance(job.error, exception.Unavailable):
-            return
-        self._results[job_uuid] = job
-        while len(self._results) > KEPT_RESULTS:
-            self._results.popitem(last=False)
 
     def _program(
         self,
@@ -351,19 +214,3 @@ def _write(
     driver.program(
         order.deployable_name, order.controlpath, image, properties, left
     )
-
-
-def _is_called(entry_point: str, name: str) -> bool:
-    """Whether a stored name means this driver.
-
-    New rows hold the entry point.  Adopted ones hold what deployed services
-    show (`fake`, `NVIDIA`, `intel`, `XILINX` ...): the first word of the
-    entry point, in any case.
-    """
-    wanted = name.casefold()
-    actual = entry_point.casefold()
-    return actual == wanted or actual.startswith(f"{wanted}_")
-
-
-def _stopping() -> exception.Unavailable:
-    return exception.Unavailable("The agent of this host is stopping.")

@@ -13,15 +13,20 @@ from oslo_config import cfg
 from cyborg.agent import discovery
 from cyborg.agent import hotplug
 from cyborg.agent import isolation
+from cyborg.agent import ledger
 from cyborg.agent import manager
+from cyborg.agent import orders
 from cyborg.agent import programming
 from cyborg.agent import provider
 from cyborg.agent import reporting
+from cyborg.agent import restoring
+from cyborg.agent import units
 from cyborg.clients import glance as image_client
 from cyborg.clients import placement as placement_client
 from cyborg.clients import session
 from cyborg.drivers import base
 from cyborg.hardware import pci
+from cyborg.hardware.tools import Tools
 from cyborg.rpc import agent as rpc_agent
 from cyborg.rpc import conductor as rpc_conductor
 from cyborg.rpc import transport as rpc_transport
@@ -32,13 +37,25 @@ JOIN_SECONDS = 1.0
 """How long a stop waits for the broker, and for a report under way."""
 
 
+def driver_host(
+    conf: cfg.ConfigOpts, tools: Tools | None = None
+) -> base.DriverHost:
+    """What the drivers of this host are given."""
+    return base.DriverHost(
+        name=conf.host,
+        sysfs=pci.Sysfs(Path(conf.agent.sysfs_root)),
+        conf=conf,
+        tools=tools or Tools(),
+    )
+
+
 class AgentService:
     """The agent of the host `[DEFAULT] host`.
 
     The later arguments are seams: `placement` is used instead of what
     `[placement]` configures, `glance` makes the client of Glance, `drivers`
     finds a driver's class by its name, `monitor` opens the source of
-    hot-plug events.
+    hot-plug events, `host` is what drivers are given.
     """
 
     def __init__(
@@ -50,6 +67,7 @@ class AgentService:
         glance: Callable[[], programming.Images] | None = None,
         drivers: Callable[[str], isolation.Factory] = isolation.entry_point,
         monitor: Callable[[], hotplug.Monitor] = hotplug.open_monitor,
+        host: base.DriverHost | None = None,
     ) -> None:
         self._conf = conf
         self._own_transport = transport is None
@@ -57,15 +75,17 @@ class AgentService:
         self._thread = threading.Thread(
             target=self._run, name="agent", daemon=True
         )
+        host = host or driver_host(conf)
+        self._orders = orders.Orders(self._wake)
+        made = ledger.Ledger(conf.state_path, conf.host)
         self._discovery = discovery.Discovery(
             conf.agent.enabled_drivers,
-            base.DriverHost(
-                name=conf.host,
-                sysfs=pci.Sysfs(Path(conf.agent.sysfs_root)),
-                conf=conf,
-            ),
+            host,
             conf.agent.driver_timeout,
             drivers,
+            restoring.Restorer(
+                lambda: restoring.tasks(conf, host.sysfs, made, self._orders)
+            ),
         )
         self._reporter = reporting.Reporter(
             conf.host,
@@ -84,15 +104,19 @@ class AgentService:
         self._workspace = programming.Workspace(conf.state_path, conf.host)
         self._programmer = programming.Programmer(
             self._discovery,
+            self._orders,
             glance or self._connect_glance,
             self._workspace,
             max_image_bytes=conf.agent.max_image_bytes,
-            finished=self._reporter.wake,
         )
         self._listener = Listener(
             self._transport,
             oslo_messaging.Target(topic=rpc_agent.TOPIC, server=conf.host),
-            manager.AgentEndpoint(self._programmer, self._reporter.wake),
+            manager.AgentEndpoint(
+                self._programmer,
+                units.Units(self._discovery, self._orders, made),
+                self._reporter.wake,
+            ),
             "The agent",
         )
 
@@ -114,10 +138,13 @@ class AgentService:
             target=self._close, name="agent-close", daemon=True
         )
         closing.start()
-        self._programmer.stop()
+        self._orders.stop()
         closing.join(CLOSE_SECONDS)
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
+
+    def _wake(self) -> None:
+        self._reporter.wake()
 
     def _close(self) -> None:
         """Give the broker up; may block for ever where it is gone."""

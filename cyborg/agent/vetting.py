@@ -55,6 +55,7 @@ def vetted(driver: str, device: object) -> inventory.Device:
         vendor_board_info=_optional(device.vendor_board_info),
         fault=_long_text("fault", device.fault),
         deployables=tuple(sorted(deployables, key=lambda item: item.name)),
+        clean_seconds=_seconds(device.clean_seconds),
     )
 
 
@@ -107,7 +108,17 @@ def _deployable(deployable: object) -> inventory.Deployable:
             inventory.AttachHandle(inventory.AttachType(kind), info)
             for kind, info in sorted(handles)
         ),
+        fault=_long_text("deployable fault", deployable.fault),
     )
+
+
+def _seconds(value: object) -> int | None:
+    """How long cleaning may take; `type` since True is an int."""
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= MAX_COUNT:
+        raise UnfitError(f"clean_seconds {value!r} is not a number of seconds")
+    return value
 
 
 def _attributes(pairs: object) -> tuple[tuple[str, str], ...]:

@@ -195,7 +195,9 @@ def _configured(tmp_path: Path, text: str) -> cfg.ConfigOpts:
         ("[api]\nport = 70000", "[api] port: Should be less than"),
         ("[database]\nmax_pool_size = x", "[database] max_pool_size: "),
         ("[agent]\ndriver_timeout = -1", "[agent] driver_timeout: "),
-        ("[nvme]\ncleanup_timeout = 5", "[nvme] cleanup_timeout: "),
+        ("[agent]\nclean_timeout = 0", "[agent] clean_timeout: "),
+        ("[agent]\nclean_timeout =", "[agent] clean_timeout: must not be"),
+        ("[agent]\nclean_on_release = x", "[agent] clean_on_release: "),
         ("[DEFAULT]\nhost = a b", "[DEFAULT] host: "),
         ("[oslo_messaging_rabbit]\nssl = x", "[oslo_messaging_rabbit] ssl: "),
         ("[upgrade_levels]\nagent = new", "[upgrade_levels] agent: "),
@@ -208,7 +210,7 @@ def _configured(tmp_path: Path, text: str) -> cfg.ConfigOpts:
             "[conductor]\nservice_down_time = 99999999999",
             "[conductor] service_down_time: Should be less than",
         ),
-        ("[fake]\nprogram_seconds = 1e400", "[fake] program_seconds: "),
+        ("[agent]\ndriver_timeout = nan", "[agent] driver_timeout: must be"),
         (
             "[database]\nconnection = mysql://u:pa$word@127.0.0.1/c",
             "[database] connection: a `$` stands before",
@@ -230,6 +232,29 @@ def test_a_bad_value_stops_the_process_by_the_options_name(
     with pytest.raises(SystemExit) as caught:
         _configured(tmp_path, text)
     assert str(caught.value).startswith(f"cyborg-test: {expected}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[fake]\ndevices = many",
+        "[fake]\ndevices =",
+        "[fake]\nprogram_seconds = 1e400",
+        "[gpu_devices]\nfilter_sriov_vfs = perhaps",
+        "[nic_devices]\nenabled_nic_types = $nothing",
+        "[nvme]\ncleanup_timeout = 5",
+        "[pci]\npassthrough_whitelist = $nothing",
+        "[agent]\nclean_timeouts = nvme_driver",
+        "[agent]\nspdk_socket = $nothing",
+        "[agent]\nvirtual_functions = $nothing",
+    ],
+)
+def test_what_single_drivers_read_is_theirs_to_judge(
+    tmp_path: Path, text: str
+) -> None:
+    conf = _configured(tmp_path, text)
+    service.reload(conf)
+    assert conf.agent.driver_timeout == 30
 
 
 @pytest.mark.parametrize(

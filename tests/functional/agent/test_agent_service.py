@@ -26,12 +26,15 @@ from cyborg.agent import service
 from cyborg.clients import placement as placement_client
 from cyborg.drivers import base
 from cyborg.drivers import fake
+from cyborg.hardware.pci import Sysfs
 from cyborg.rpc import agent as rpc_agent
 from cyborg.rpc import codec
 from cyborg.rpc import conductor as rpc_conductor
 from cyborg.rpc import transport as rpc_transport
+from tests.kernel import Kernel
 from tests.placement import Answer
 from tests.placement import PlacementService
+from tests.sysfs import SysfsTree
 
 WAIT = 15
 
@@ -229,7 +232,7 @@ def test_an_agent_without_placement_in_its_configuration_reports(
     assert words in caplog.text
 
 
-class Kernel:
+class Events:
     """A monitor that has an event when a test says so."""
 
     def __init__(self) -> None:
@@ -254,7 +257,7 @@ def test_a_kernel_event_brings_a_report_within_two_seconds(host, tmp_path):
     file = tmp_path / "devices.yaml"
     file.write_text("- {address: '0000:0c:00.0'}\n")
     host.set("fake", inventory_file=str(file))
-    kernel = Kernel()
+    kernel = Events()
     host.agent(NoPlacement(), monitor=lambda: kernel)
     assert len(host.conductor.report().devices) == 1
     file.write_text("[]\n")
@@ -377,6 +380,62 @@ def test_a_stop_with_a_hanging_driver_is_bounded(host):
     agent.stop()
     assert time.monotonic() - start < 5
     held.set()
+
+
+@pytest.fixture
+def kernel(host, tmp_path):
+    """The kernel of a host with QAT cards that has just booted."""
+    tree = SysfsTree(tmp_path / "sys")
+    tree.add_intel_c62x("0000:3d:00.0")
+    tree.add_intel_c62x("0000:da:00.0")
+    host.set("agent", enabled_drivers=["intel_qat_driver"])
+    return Kernel(tree)
+
+
+def booted(host: Host, kernel: Kernel) -> inventory.HostReport:
+    """The first report after the boot."""
+    host.agent(
+        NoPlacement(),
+        host=base.DriverHost(
+            host.host, Sysfs(kernel.tree.root), host.conf, writer=kernel
+        ),
+    )
+    return host.conductor.report()
+
+
+def units_of(report: inventory.HostReport, address: str) -> list[str]:
+    (device,) = [
+        one
+        for one in report.devices
+        if one.controlpath == inventory.pci_json(address)
+    ]
+    return [one.name for one in device.deployables]
+
+
+def test_the_first_report_holds_the_virtual_functions_that_are_wanted(
+    host, kernel, caplog
+):
+    host.set(
+        "agent",
+        virtual_functions=["0000:3d:00.0=max", "0000:99:00.0=1", "nonsense"],
+    )
+    report = booted(host, kernel)
+    assert report.faults == ()
+    assert len(units_of(report, "0000:3d:00.0")) == 16
+    assert units_of(report, "0000:da:00.0") == ["compute-1_0000:da:00.0"]
+    assert "[agent] virtual_functions: not a PCI address" in caplog.text
+    assert "0000:99:00.0: there is no such PCI function" in caplog.text
+
+
+def test_what_the_kernel_does_not_make_holds_up_no_report(
+    host, kernel, caplog
+):
+    kernel.hang("*3d:00.0/sriov_numvfs")
+    host.set("agent", virtual_functions=["0000:3d:00.0=16", "0000:da:00.0=16"])
+    report = booted(host, kernel)
+    assert units_of(report, "0000:3d:00.0") == ["compute-1_0000:3d:00.0"]
+    assert len(units_of(report, "0000:da:00.0")) == 16
+    assert "it is tried again" in caplog.text
 
 
 @pytest.fixture

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
 from pathlib import Path
 
+import pytest
 from oslo_config import cfg
 
+from cyborg import exception
 from cyborg import inventory
 from cyborg.agent import discovery
 from cyborg.agent import vetting
@@ -308,21 +311,278 @@ def test_a_fault_is_said_once_and_its_end_once(caplog):
 
 
 def test_the_owner_of_a_control_path_is_found_by_any_spelling():
-    found = looking(a=Cards(card("0000:0c:00.0")))
+    cards = Cards(card("0000:0c:00.0"))
+    found = looking(a=cards)
     found.look()
     bare = '{"domain": "0", "bus": "c", "device": "0", "function": "0"}'
-    assert found.owner(bare, 0) == ("a", inventory.pci_json("0000:0c:00.0"))
-    assert found.owner(inventory.pci_json("0000:0d:00.0"), 0) is None
+    owner = found.owner(bare, "a")
+    assert (owner.name, owner.driver) == ("a", cards)
+    assert owner.controlpath == inventory.pci_json("0000:0c:00.0")
+    with pytest.raises(exception.Conflict, match="no such device"):
+        found.owner(inventory.pci_json("0000:0d:00.0"), "a")
+    with pytest.raises(exception.Conflict, match="belongs to the driver a"):
+        found.owner(bare, "b")
 
 
-def test_who_asks_for_an_owner_before_the_first_look_waits_for_it():
-    found = looking(a=Cards(card("0000:0c:00.0")))
+def test_a_driver_that_has_not_answered_yet_may_have_the_device():
+    slow = Cards(OSError("the vendor's driver is not loaded"))
+    found = looking(slow=slow, quick=Cards())
+    found.look()
     path = inventory.pci_json("0000:0c:00.0")
-    owners: list = []
+    with pytest.raises(exception.Unavailable, match="slow"):
+        found.owner(path, "slow")
+    with pytest.raises(exception.Conflict):
+        found.owner(path, "quick")
+    slow.answer = ()
+    found.look()
+    with pytest.raises(exception.Conflict):
+        found.owner(path, "slow")
+
+
+def test_the_end_of_the_first_look_can_be_waited_for():
+    found = looking(a=Cards(card("0000:0c:00.0")))
+    assert not found.looked(0)
+    answers: list = []
     thread = threading.Thread(
-        target=lambda: owners.append(found.owner(path, WAIT))
+        target=lambda: answers.append(found.looked(WAIT))
     )
     thread.start()
     found.look()
     thread.join(WAIT)
-    assert owners == [("a", path)]
+    assert answers == [True]
+
+
+def others(findings: discovery.Findings | None) -> list[str]:
+    """Of each device, who else claims it."""
+    assert findings is not None
+    return [
+        dict(device.deployables[0].attributes).get("also_claimed_by", "")
+        for device in findings.devices
+    ]
+
+
+def test_a_device_shows_which_drivers_would_have_it_too():
+    found = looking(
+        first=Cards(card("0000:01:00.0"), card("0000:02:00.0")),
+        second=Cards(card("0000:02:00.0")),
+        third=Cards(card("0000:02:00.0"), card("0000:03:00.0")),
+    )
+    findings = found.look()
+    assert paths(findings) == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
+    assert others(findings) == ["", "second,third", ""]
+
+
+def test_a_driver_that_reports_a_device_twice_is_no_other():
+    found = looking(a=Cards(card("0000:01:00.0"), card("0000:01:00.0")))
+    assert others(found.look()) == [""]
+
+
+def test_a_card_that_another_driver_has_in_parts_is_shown_on_each_part():
+    functions = tuple(f"0000:01:00.{number}" for number in (4, 5))
+    handles = tuple(
+        inventory.AttachHandle(
+            inventory.AttachType.PCI, inventory.pci_json(address)
+        )
+        for address in functions
+    )
+    whole = card(
+        "0000:01:00.0",
+        deployables=(inventory.Deployable("vfs", 2, "CARD", (), handles),),
+    )
+    found = looking(a=Cards(*map(card, functions)), b=Cards(whole)).look()
+    assert others(found) == ["b", "b"]
+
+
+def test_equal_names_of_unlike_cards_are_no_shared_claim():
+    twin = card("0000:02:00.0", deployables=card("0000:01:00.0").deployables)
+    twin = dataclasses.replace(
+        twin,
+        deployables=(
+            dataclasses.replace(twin.deployables[0], attach_handles=()),
+        ),
+    )
+    found = looking(a=Cards(card("0000:01:00.0")), b=Cards(twin)).look()
+    assert paths(found) == ["0000:01:00.0"]
+    assert others(found) == [""]
+
+
+def test_handles_that_nobody_attaches_clash_with_no_card():
+    simulated = inventory.AttachHandle(
+        inventory.AttachType.TEST_PCI, inventory.pci_json("0000:02:00.0")
+    )
+    fake = card(
+        "0000:01:00.0",
+        deployables=(
+            inventory.Deployable("fake", 1, "FAKE", (), (simulated,)),
+        ),
+    )
+    found = looking(a=Cards(fake), b=Cards(card("0000:02:00.0"))).look()
+    assert others(found) == ["", ""]
+
+
+def test_who_else_claims_a_device_is_known_while_that_driver_is_at_fault():
+    second = Cards(card("0000:01:00.0"))
+    found = looking(first=Cards(card("0000:01:00.0")), second=second)
+    before = found.look()
+    second.answer = OSError("broken")
+    assert found.look().devices == before.devices
+    second.answer = ()
+    assert others(found.look()) == [""]
+
+
+class Bus:
+    """A Sysfs that tells who scanned it."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "bus" / "pci" / "devices").mkdir(parents=True)
+        self.sysfs = pci.Sysfs(root)
+        self.scans = 0
+
+    def scan(self, sysfs: pci.Sysfs) -> int:
+        self.scans += 1
+        return self.scans
+
+
+def test_all_drivers_of_one_look_share_a_scan(tmp_path):
+    bus = Bus(tmp_path)
+
+    class Scanning(Cards):
+        def discover(self):
+            bus.sysfs.once(bus.scan)
+            return []
+
+    found = discovery.Discovery(
+        ["a", "b", "c"],
+        base.DriverHost("host", bus.sysfs, cfg.ConfigOpts()),
+        WAIT,
+        lambda name: Scanning(),
+    )
+    found.look()
+    assert bus.scans == 1
+    found.look()
+    assert bus.scans == 2
+
+
+def test_a_look_that_hangs_in_the_shared_scan_holds_up_only_who_shares_it(
+    tmp_path,
+):
+    bus = Bus(tmp_path)
+    held, begun = threading.Event(), threading.Event()
+
+    def hanging(sysfs: pci.Sysfs) -> None:
+        begun.set()
+        assert held.wait(WAIT)
+
+    class Hanging(Cards):
+        def discover(self):
+            bus.sysfs.once(hanging)
+            return []
+
+    class Scanning(Cards):
+        def discover(self):
+            assert begun.wait(WAIT)
+            bus.sysfs.once(bus.scan)
+            return [card("0000:01:00.0")]
+
+    drivers = {"hanging": Hanging(), "shares": Hanging(), "good": Scanning()}
+    found = discovery.Discovery(
+        list(drivers),
+        base.DriverHost("host", bus.sysfs, cfg.ConfigOpts()),
+        0.5,
+        drivers.__getitem__,
+    )
+    at_last = threading.Timer(WAIT / 2, held.set)
+    at_last.start()
+    for _ in range(2):
+        findings = found.look()
+        assert not held.is_set()
+        assert paths(findings) == ["0000:01:00.0"]
+        assert [fault.driver for fault in findings.faults] == [
+            "hanging",
+            "shares",
+        ]
+    at_last.cancel()
+    held.set()
+
+
+class Restoring:
+    """A Restorer whose work a test sets."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.left: list[float] = []
+        self.concluded = 0
+        self.wanted = True
+        self.work = lambda driver: None
+
+    def due(self) -> bool:
+        return self.wanted
+
+    def restore(self, name, driver, deadline) -> None:
+        self.left.append(deadline - time.monotonic())
+        self.parts.append(name)
+        self.work(driver)
+
+    def conclude(self) -> None:
+        self.concluded += 1
+
+
+def restoring_look(
+    restorer: Restoring, limit: float = WAIT, **drivers: Cards
+) -> discovery.Discovery:
+    return discovery.Discovery(
+        list(drivers),
+        base.DriverHost("host", pci.Sysfs(Path("/none")), cfg.ConfigOpts()),
+        limit,
+        drivers.__getitem__,
+        restorer,
+    )
+
+
+def test_what_a_reboot_took_is_restored_before_the_first_look():
+    restorer = Restoring()
+    cards = Cards()
+
+    def work(driver: Cards) -> None:
+        driver.answer = (card("0000:01:00.0"),)
+
+    restorer.work = work
+    found = restoring_look(restorer, a=cards)
+    assert paths(found.look()) == ["0000:01:00.0"]
+    assert restorer.concluded == 1
+    assert 0 < restorer.left[0] <= WAIT
+    restorer.wanted = False
+    found.look()
+    assert restorer.parts == ["a"]
+
+
+def test_a_driver_that_hangs_while_it_restores_hurts_nobody_else():
+    restorer = Restoring()
+    held = threading.Event()
+    hanging, good = Cards(), Cards(card("0000:01:00.0"))
+    restorer.work = lambda driver: driver is good or held.wait(WAIT)
+    found = restoring_look(restorer, 0.2, hanging=hanging, good=good)
+    start = time.monotonic()
+    for _ in range(2):
+        findings = found.look()
+        assert paths(findings) == ["0000:01:00.0"]
+        assert [fault.driver for fault in findings.faults] == ["hanging"]
+    assert time.monotonic() - start < WAIT / 2
+    held.set()
+    restorer.wanted = False
+    deadline = time.monotonic() + WAIT
+    while found.look().faults:
+        assert time.monotonic() < deadline
+
+
+def test_a_driver_that_cannot_be_built_restores_nothing_and_is_a_fault():
+    restorer = Restoring()
+
+    def broken(_host: base.DriverHost):
+        raise base.OptionError("[pci] passthrough_whitelist", "is not JSON")
+
+    found = restoring_look(restorer, a=broken).look()
+    assert restorer.parts == []
+    assert found.faults == (
+        inventory.DriverFault("a", "[pci] passthrough_whitelist: is not JSON"),
+    )

@@ -16,6 +16,7 @@ from oslo_config import cfg
 from cyborg import exception
 from cyborg import inventory
 from cyborg.agent import discovery
+from cyborg.agent import orders
 from cyborg.agent import programming
 from cyborg.drivers import base
 from cyborg.hardware import pci
@@ -155,12 +156,13 @@ class Setting:
         )
         self.discovery.look()
         self.connect = lambda: self.store
+        self.orders = orders.Orders(lambda: self.finished.put(True))
         self.programmer = programming.Programmer(
             self.discovery,
+            self.orders,
             self._connect,
             programming.Workspace(str(directory), "ho/st"),
             max_image_bytes=1000,
-            finished=lambda: self.finished.put(True),
             late=0,
         )
 
@@ -327,9 +329,11 @@ def test_that_glance_was_away_is_no_result_to_keep(setting, cards):
 
 
 def test_results_are_kept_for_the_last_jobs_only(setting):
-    for _ in range(programming.KEPT_RESULTS + 5):
+    first = an_order()
+    setting.programmer.program(first)
+    for _ in range(orders.KEPT_RESULTS):
         setting.program()
-    assert len(setting.programmer._results) == programming.KEPT_RESULTS
+    assert setting.orders.known(first.job_uuid) is None
 
 
 def test_a_driver_that_hangs_past_the_limit_times_out_and_keeps_its_card(
@@ -415,7 +419,7 @@ def test_a_stop_waits_for_a_card_that_is_nearly_done(setting, cards):
     result = setting.in_thread(an_order())
     cards.busy.get(timeout=WAIT)
     threading.Timer(0.1, cards.held.set).start()
-    setting.programmer.stop(WAIT, 0)
+    setting.orders.stop(WAIT, 0)
     assert result.get(timeout=WAIT).bitstream_id == IMAGE
     with pytest.raises(exception.Unavailable):
         setting.program()
@@ -425,7 +429,7 @@ def test_a_stop_does_not_wait_for_ever(setting, cards):
     cards.held.clear()
     result = setting.in_thread(an_order())
     cards.busy.get(timeout=WAIT)
-    setting.programmer.stop(0.1, 0.1)
+    setting.orders.stop(0.1, 0.1)
     assert isinstance(result.get(timeout=WAIT), exception.Unavailable)
     cards.held.set()
 
@@ -436,7 +440,7 @@ def test_a_stop_lets_a_driver_give_up(tmp_path):
     cards.held.clear()
     result = setting.in_thread(an_order())
     cards.busy.get(timeout=WAIT)
-    setting.programmer.stop(0.05, WAIT)
+    setting.orders.stop(0.05, WAIT)
     assert result.get(timeout=WAIT).message == "cancelled"
 
 

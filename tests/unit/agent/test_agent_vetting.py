@@ -70,6 +70,14 @@ def test_a_device_without_a_resource_class_may_be_listed():
     assert vetting.vetted("card_driver", stub).deployables[0].attributes == ()
 
 
+@pytest.mark.parametrize("seconds", [None, 1, 900, 86_400])
+def test_how_long_cleaning_takes_and_what_is_wrong_in_part_are_kept(seconds):
+    device = dataclasses.replace(
+        with_deployable(fault="in use by the host"), clean_seconds=seconds
+    )
+    assert vetting.vetted("card_driver", device) == device
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -93,6 +101,12 @@ def test_a_device_without_a_resource_class_may_be_listed():
         dataclasses.replace(DEVICE, vendor_board_info=b"bytes"),
         dataclasses.replace(DEVICE, fault=None),
         dataclasses.replace(DEVICE, fault="é" * 33_000),
+        dataclasses.replace(DEVICE, clean_seconds=0),
+        dataclasses.replace(DEVICE, clean_seconds=-1),
+        dataclasses.replace(DEVICE, clean_seconds=True),
+        dataclasses.replace(DEVICE, clean_seconds=1.5),
+        dataclasses.replace(DEVICE, clean_seconds="60"),
+        dataclasses.replace(DEVICE, clean_seconds=2**31),
         dataclasses.replace(DEVICE, deployables=None),
         dataclasses.replace(DEVICE, deployables=("x",)),
         dataclasses.replace(DEVICE, deployables=(DEPLOYABLE, DEPLOYABLE)),
@@ -103,6 +117,9 @@ def test_a_device_without_a_resource_class_may_be_listed():
         with_deployable(num_accelerators="16"),
         with_deployable(num_accelerators=2**31),
         with_deployable(driver_name="d" * 101),
+        with_deployable(fault=None),
+        with_deployable(fault="\x00"),
+        with_deployable(fault="é" * 33_000),
         with_deployable(attributes="rc"),
         with_deployable(attributes=(("rc",),)),
         with_deployable(attributes=(("rc", 1),)),
