@@ -1,37 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fake hardware: a sysfs tree with the kernel's own layout.
+"""Fake hosts with real cards: the kit's tree, and every card by name.
 
-`SysfsTree(tmp_path)` is an empty host; `add_<vendor>_<card>` plugs a card
-in, and the real reader (`cyborg.hardware.pci`) reads it.  Functions live
-below `devices/pciDDDD:BB/<root port>/`, and `bus/pci/devices` holds links to
-them, as on a real host.  A new card is a line of facts in `CARDS`, or a
-method where it has virtual functions or several parts.
+A new card is a line of facts in `tests/cards.py`, or a method here where it
+has several parts.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from cyborg.hardware.pci import Address
+from cyborg.drivers.testing.cards import after
+from cyborg.drivers.testing.tree import SysfsTree as Tree
 from cyborg.hardware.pci import PciFunction
-from cyborg.hardware.pci import parse_address
+from tests import layouts
 from tests.cards import CARDS
 from tests.cards import Card
 
+PLACES = {
+    "huawei_ascend_310": "0000:0e:00.0",
+    "intel_d5005": "0000:b2:00.0",
+    "intel_pac_arria10_old": "0000:60:00.0",
+    "amd_mi300x": "0000:87:00.0",
+    "xilinx_u250": "0000:d8:00.0",
+}
+"""Where cards are on a host that has every card: those whose own address
+is another's."""
 
-class SysfsTree:
+
+class SysfsTree(Tree):
     """A host's sysfs below `root`, empty at first but for its PCI bus."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._groups = 0
-        (root / "bus" / "pci" / "devices").mkdir(parents=True)
-
-    # Cards -------------------------------------------------------------
 
     def add(
         self, card: str, address: str | None = None, *, vfs: int = 0
@@ -44,28 +43,148 @@ class SysfsTree:
         self.add_virtual_functions(facts, vfs)
         return path
 
+    def draw(self, card: Card, path: Path) -> None:
+        super().draw(card, path)
+        layouts.draw(self, card, path)
+
+    def parts_of(self, card: Card | None) -> tuple[str, ...]:
+        return (*super().parts_of(card), "fpga", "fpga_region", "accel")
+
+    # NVIDIA --------------------------------------------------------------
+
     def add_nvidia_t4(self, address: str = "0000:af:00.0") -> Path:
         return self.add("nvidia_t4", address)
+
+    def add_nvidia_v100(self, address: str = "0000:3b:00.0") -> Path:
+        return self.add("nvidia_v100", address)
 
     def add_nvidia_a100(
         self, address: str = "0000:41:00.0", vfs: int = 16
     ) -> Path:
+        """Each virtual function has the types 468 to 471, one of each."""
         return self.add("nvidia_a100", address, vfs=vfs)
+
+    def add_nvidia_a100_mig(
+        self,
+        address: str = "0000:c1:00.0",
+        instances: Iterable[int] = (7, 8),
+        vfs: int = 0,
+    ) -> Path:
+        """An SXM card that is carved into MIG instances of these numbers."""
+        path = self.add("nvidia_a100_sxm", address, vfs=vfs)
+        layouts.mig(self, address, instances)
+        return path
+
+    def add_nvidia_h100(
+        self, address: str = "0000:1b:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("nvidia_h100", address, vfs=vfs)
+
+    def add_nvidia_h100_pcie(self, address: str = "0000:61:00.0") -> Path:
+        """Bound to vfio-pci."""
+        return self.add("nvidia_h100_pcie", address)
+
+    def add_nvidia_h200(
+        self, address: str = "0000:9d:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("nvidia_h200", address, vfs=vfs)
+
+    def add_nvidia_l40s(
+        self, address: str = "0000:82:00.0", vfs: int = 4
+    ) -> Path:
+        """Its virtual functions have vGPUs the vendor's own way."""
+        return self.add("nvidia_l40s", address, vfs=vfs)
+
+    def add_nvidia_l4(
+        self, address: str = "0000:26:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("nvidia_l4", address, vfs=vfs)
+
+    def add_nvidia_m60(
+        self, addresses: Iterable[str] = ("0000:84:00.0", "0000:85:00.0")
+    ) -> list[Path]:
+        """A board of two devices, each with an address of its own."""
+        return [self.add("nvidia_m60", address) for address in addresses]
+
+    # Other GPUs ----------------------------------------------------------
+
+    def add_amd_mi210(self, address: str = "0000:c3:00.0") -> Path:
+        return self.add("amd_mi210", address)
 
     def add_amd_mi300x(
         self, address: str = "0000:85:00.0", vfs: int = 0
     ) -> Path:
         return self.add("amd_mi300x", address, vfs=vfs)
 
+    def add_intel_flex_170(
+        self, address: str = "0000:4d:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("intel_flex_170", address, vfs=vfs)
+
+    def add_intel_max_1100(
+        self, address: str = "0000:29:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("intel_max_1100", address, vfs=vfs)
+
+    # FPGA ----------------------------------------------------------------
+
     def add_intel_pac_arria10(
         self, address: str = "0000:5e:00.0", vfs: int = 0
     ) -> Path:
+        """As the mainline kernel (DFL) shows it."""
         return self.add("intel_pac_arria10", address, vfs=vfs)
+
+    def add_intel_pac_arria10_old(
+        self, address: str = "0000:5e:00.0", vfs: int = 1
+    ) -> Path:
+        """As the older out-of-tree driver shows it."""
+        return self.add("intel_pac_arria10_old", address, vfs=vfs)
+
+    def add_intel_d5005(
+        self, address: str = "0000:af:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("intel_d5005", address, vfs=vfs)
+
+    def add_intel_n6001(
+        self, address: str = "0000:b1:00.0", vfs: int = 0
+    ) -> list[Path]:
+        """The function with the management engine, and a second one."""
+        return [
+            self.add("intel_n6001", address, vfs=vfs),
+            self.add("intel_n6001_second", after(address, 1)),
+        ]
+
+    def add_xilinx_u250(self, address: str = "0000:3b:00.0") -> list[Path]:
+        """The management function and, one after it, the user function."""
+        return [
+            self.add("xilinx_u250", address),
+            self.add("xilinx_u250_user", after(address, 1)),
+        ]
+
+    def add_inspur_f10a(self, address: str = "0000:86:00.0") -> Path:
+        return self.add("inspur_f10a", address)
+
+    # QAT -----------------------------------------------------------------
 
     def add_intel_c62x(
         self, address: str = "0000:3d:00.0", vfs: int = 0
     ) -> Path:
         return self.add("intel_c62x", address, vfs=vfs)
+
+    def add_intel_c62x_chipset(self, vfs: int = 0) -> list[Path]:
+        """The three endpoints of a chipset; the first has `vfs`."""
+        return [
+            self.add("intel_c62x", "0000:3d:00.0", vfs=vfs),
+            self.add("intel_c62x", "0000:3f:00.0"),
+            self.add("intel_c62x", "0000:da:00.0"),
+        ]
+
+    def add_intel_4xxx(
+        self, address: str = "0000:6b:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("intel_4xxx", address, vfs=vfs)
+
+    # NICs ----------------------------------------------------------------
 
     def add_intel_x710(self, vfs: int = 0) -> list[Path]:
         """Two ports, eth2 and eth3, with `vfs` virtual functions each."""
@@ -74,41 +193,26 @@ class SysfsTree:
             self.add("intel_x710_second", vfs=vfs),
         ]
 
+    def add_intel_e810(
+        self, address: str = "0000:17:00.0", vfs: int = 0
+    ) -> Path:
+        return self.add("intel_e810", address, vfs=vfs)
+
+    def add_mellanox_bluefield2(self, vfs: int = 0) -> list[Path]:
+        """Two ports and the management function, which is no NIC."""
+        return [
+            self.add("mellanox_bluefield2", vfs=vfs),
+            self.add("mellanox_bluefield2_second", vfs=vfs),
+            self.add("mellanox_bluefield2_management"),
+        ]
+
+    # NVMe ----------------------------------------------------------------
+
     def add_intel_p4510(self, address: str = "0000:5f:00.0") -> Path:
         return self.add("intel_p4510", address)
 
-    def add_xilinx_u250(self, address: str = "0000:3b:00.0") -> list[Path]:
-        """The management function and, one after it, the user function."""
-        user = _after(address, 1)
-        return [
-            self.add_function(Card(number, ids, "120000", driver, "10ee:000e"))
-            for number, ids, driver in (
-                (address, "10ee:5004", "xclmgmt"),
-                (user, "10ee:5005", "xocl"),
-            )
-        ]
-
-    def add_mellanox_bluefield2(self) -> list[Path]:
-        """Two ports and the management function, which is no NIC."""
-        return [
-            self.add_function(
-                Card(
-                    f"0000:06:00.{number}",
-                    ids,
-                    class_code,
-                    "mlx5_core",
-                    total_vfs=16 if number < 2 else None,
-                    interfaces=interfaces,
-                )
-            )
-            for number, (ids, class_code, interfaces) in enumerate(
-                (
-                    ("15b3:a2d6", "020000", ("p0", "pf0hpf")),
-                    ("15b3:a2d6", "020000", ("p1", "pf1hpf")),
-                    ("15b3:c2d3", "080100", ()),
-                )
-            )
-        ]
+    def add_inspur_ns8500(self, address: str = "0000:65:00.0") -> Path:
+        return self.add("inspur_ns8500", address)
 
     def add_nvme_behind_vmd(self) -> Path:
         """An NVMe whose PCI domain has five digits."""
@@ -116,11 +220,28 @@ class SysfsTree:
             Card("0000:5d:05.5", "8086:28c0", "010400", "vmd")
         )
         port = controller / "pci10000:00" / "10000:00:02.0"
-        self._add_port(port)
+        self.add_port(port)
         facts = dataclasses.replace(
             CARDS["intel_p4510"], address="10000:01:00.0"
         )
         return self.add_function(facts, port)
+
+    # AI chips and others -------------------------------------------------
+
+    def add_huawei_ascend_310(self, address: str = "0000:0c:00.0") -> Path:
+        return self.add("huawei_ascend_310", address)
+
+    def add_huawei_ascend_310p(self, address: str = "0000:0d:00.0") -> Path:
+        return self.add("huawei_ascend_310p", address)
+
+    def add_huawei_ascend_910(self, address: str = "0000:81:00.0") -> Path:
+        return self.add("huawei_ascend_910", address)
+
+    def add_huawei_ascend_910b(self, address: str = "0000:83:00.0") -> Path:
+        return self.add("huawei_ascend_910b", address)
+
+    def add_habana_gaudi2(self, address: str = "0000:19:00.0") -> Path:
+        return self.add("habana_gaudi2", address)
 
     def add_unknown(self, address: str = "0000:02:00.0") -> Path:
         return self.add("unknown", address)
@@ -129,157 +250,37 @@ class SysfsTree:
         return self.add("host_display", address)
 
     def add_every_card(self) -> None:
-        """One of each, none at another's address."""
-        for number, card in enumerate(sorted(CARDS)):
-            if not card.startswith("intel_x710"):
-                self.add(card, f"0000:{0x10 + number:02x}:00.0")
+        """One of each, none at another's address (`PLACES`), and those
+        with virtual functions besides those without."""
+        several = (
+            "nvidia_a100",
+            "nvidia_a100_sxm",
+            "nvidia_l40s",
+            "nvidia_m60",
+            "amd_mi300x",
+            "intel_pac_arria10_old",
+            "intel_n6001",
+            "xilinx_u250",
+            "intel_c62x",
+            "intel_x710",
+            "mellanox_bluefield2",
+        )
+        for card in CARDS:
+            if not card.startswith(several):
+                self.add(card, PLACES.get(card))
+        self.add_nvidia_a100()
+        self.add_nvidia_a100_mig()
+        self.add_nvidia_l40s()
+        self.add_nvidia_m60()
+        self.add_amd_mi300x(PLACES["amd_mi300x"], vfs=1)
+        self.add_intel_pac_arria10_old(PLACES["intel_pac_arria10_old"])
+        self.add_intel_n6001()
+        self.add_xilinx_u250(PLACES["xilinx_u250"])
+        self.add_intel_c62x_chipset(vfs=16)
+        self.add_intel_4xxx("0000:70:00.0", vfs=16)
         self.add_intel_x710(vfs=2)
-        self.add_nvidia_a100("0000:c1:00.0")
-        self.add_xilinx_u250("0000:d8:00.0")
         self.add_mellanox_bluefield2()
         self.add_nvme_behind_vmd()
-
-    # Parts of a tree -----------------------------------------------------
-
-    def add_function(self, card: Card, parent: Path | None = None) -> Path:
-        """The directory of a function with all files of `card`.
-
-        `parent` is the directory of the bridge above; made where not given.
-        """
-        if parent is None:
-            parent = self._port_above(parse_address(card.address))
-        path = parent / card.address
-        path.mkdir(parents=True)
-        self._write_identity(path, card)
-        if card.reset_method is not None:
-            _write(path / "reset_method", card.reset_method)
-        if card.boot_vga is not None:
-            _write(path / "boot_vga", str(card.boot_vga))
-        if card.total_vfs is not None:
-            _write(path / "sriov_totalvfs", str(card.total_vfs))
-            _write(path / "sriov_numvfs", "0")
-        if card.driver is not None:
-            self._bind(path, card.driver)
-        for interface in card.interfaces:
-            self._add_interface(path, interface)
-        for mdev_type in card.mdev_types:
-            self._add_mdev_type(path, mdev_type)
-        self._add_to_iommu_group(path)
-        _link(self.root / "bus" / "pci" / "devices" / card.address, path)
-        return path
-
-    def add_virtual_functions(self, card: Card, count: int) -> list[Path]:
-        """Enable `count` virtual functions of a card that is there."""
-        parent = self.path(card.address)
-        if count:
-            _write(parent / "sriov_numvfs", str(count))
-        made = []
-        for number in range(count):
-            address = _after(card.address, card.first + number * card.stride)
-            vendor = card.ids.partition(":")[0]
-            path = self.add_function(
-                Card(
-                    address,
-                    f"{vendor}:{card.vf}",
-                    card.class_code,
-                    card.vf_driver,
-                    card.subsystem,
-                    card.revision,
-                ),
-                parent.parent,
-            )
-            _link(parent / f"virtfn{number}", path)
-            _link(path / "physfn", parent)
-            made.append(path)
-        return made
-
-    def add_mdev(self, address: str, mdev_type: str, identity: str) -> None:
-        """Create a mediated device on a card that offers its type."""
-        path = self.path(address)
-        (path / identity).mkdir()
-        devices = path / "mdev_supported_types" / mdev_type / "devices"
-        _link(devices / identity, path / identity)
-
-    def path(self, address: str) -> Path:
-        """The directory of a function."""
-        return (self.root / "bus" / "pci" / "devices" / address).resolve()
-
-    def unplug(self, address: str) -> None:
-        """Remove a function as the kernel does."""
-        path = self.path(address)
-        (self.root / "bus" / "pci" / "devices" / address).unlink()
-        shutil.rmtree(path)
-
-    def _port_above(self, address: Address) -> Path:
-        """The root port whose bus the address is on; none for bus 0."""
-        bridge = self.root / "devices" / f"pci{address.domain:04x}:00"
-        if address.bus == 0:
-            return bridge
-        device, function = divmod(address.bus, 8)
-        port = bridge / str(Address(address.domain, 0, device, function))
-        if not port.exists():
-            self._add_port(port)
-        return port
-
-    def _add_port(self, path: Path) -> None:
-        self.add_function(
-            Card(path.name, "8086:2030", "060400", "pcieport"), path.parent
-        )
-
-    def _write_identity(self, path: Path, card: Card) -> None:
-        vendor, device = card.ids.split(":")
-        sub_vendor, sub_device = card.subsystem.split(":")
-        files = {
-            "vendor": f"0x{vendor}",
-            "device": f"0x{device}",
-            "subsystem_vendor": f"0x{sub_vendor}",
-            "subsystem_device": f"0x{sub_device}",
-            "class": f"0x{card.class_code}",
-            "revision": f"0x{card.revision}",
-            "numa_node": "0",
-            "local_cpulist": "0-15,32-47",
-            "enable": "1",
-            "driver_override": "(null)",
-            "uevent": "\n".join(
-                (
-                    *([f"DRIVER={card.driver}"] if card.driver else []),
-                    f"PCI_CLASS={int(card.class_code, 16):X}",
-                    f"PCI_ID={card.ids.upper()}",
-                    f"PCI_SUBSYS_ID={card.subsystem.upper()}",
-                    f"PCI_SLOT_NAME={card.address}",
-                )
-            ),
-        }
-        for name, text in files.items():
-            _write(path / name, text)
-
-    def _bind(self, path: Path, driver: str) -> None:
-        directory = self.root / "bus" / "pci" / "drivers" / driver
-        directory.mkdir(parents=True, exist_ok=True)
-        _link(path / "driver", directory)
-        _link(directory / path.name, path)
-
-    def _add_interface(self, path: Path, interface: str) -> None:
-        directory = path / "net" / interface
-        directory.mkdir(parents=True)
-        _write(directory / "operstate", "up")
-        _link(directory / "device", path)
-        _link(self.root / "class" / "net" / interface, directory)
-
-    def _add_mdev_type(self, path: Path, mdev_type: str) -> None:
-        identity, name, instances = mdev_type.split(":")
-        directory = path / "mdev_supported_types" / identity
-        (directory / "devices").mkdir(parents=True)
-        _write(directory / "name", name)
-        _write(directory / "available_instances", instances)
-        _write(directory / "device_api", "vfio-pci")
-
-    def _add_to_iommu_group(self, path: Path) -> None:
-        group = self.root / "kernel" / "iommu_groups" / str(self._groups)
-        self._groups += 1
-        (group / "devices").mkdir(parents=True)
-        _link(path / "iommu_group", group)
-        _link(group / "devices" / path.name, path)
 
 
 def addresses(functions: Iterable[PciFunction]) -> list[str]:
@@ -289,21 +290,3 @@ def addresses(functions: Iterable[PciFunction]) -> list[str]:
         for function in functions
         if not function.class_code.startswith("06")
     ]
-
-
-def _after(address: str, places: int) -> str:
-    """The address `places` functions after one, over the bus's end."""
-    first = parse_address(address)
-    number = (first.bus << 8 | first.device << 3 | first.function) + places
-    return str(
-        Address(first.domain, number >> 8, number >> 3 & 0x1F, number & 7)
-    )
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(f"{text}\n")
-
-
-def _link(path: Path, target: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(os.path.relpath(target, path.parent))
