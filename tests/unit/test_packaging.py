@@ -19,6 +19,7 @@ PROGRAMS = {
     "cyborg-api",
     "cyborg-conductor",
     "cyborg-dbsync",
+    "cyborg-manage",
     "cyborg-standalone",
     "cyborg-status",
 }
