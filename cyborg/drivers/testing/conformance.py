@@ -35,6 +35,9 @@ from cyborg.hardware.pci import Sysfs
 LOOK_SECONDS = 20
 """A look at two cards that takes longer hangs."""
 
+TREE = pytest.StashKey[SysfsTree]()
+"""Where a class keeps the host that none of its checks changes."""
+
 WrongOption = tuple[str, Options]
 """What the error has to name (`[group] option`), and the options."""
 
@@ -65,10 +68,24 @@ class Conformance(Abilities):
         needs one, this says what it answers."""
         return RecordedTools()
 
-    @pytest.fixture(scope="class")
-    def tree(self, tmp_path_factory: pytest.TempPathFactory) -> SysfsTree:
-        """A host that all checks look at, and leave as it is."""
-        return self._planted(tmp_path_factory.mktemp("hardware"))
+    @pytest.fixture
+    def tree(
+        self,
+        request: pytest.FixtureRequest,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> SysfsTree:
+        """A host that all checks look at, and leave as it is.
+
+        Kept by the class: pytest 10 has no fixtures of a class that are
+        methods of its instances.
+        """
+        keeper = request.node.getparent(pytest.Class)
+        assert keeper is not None
+        if TREE not in keeper.stash:
+            keeper.stash[TREE] = self._planted(
+                tmp_path_factory.mktemp("hardware")
+            )
+        return keeper.stash[TREE]
 
     @pytest.fixture
     def own_tree(self, tmp_path: Path) -> SysfsTree:
