@@ -107,6 +107,14 @@ def _hardware() -> list[cfg.Opt]:
             "makes them before it reports. Those that are there are never "
             "taken away.",
         ),
+        cfg.ListOpt(
+            "further_tools",
+            default=[],
+            help="Bare names of tools that drivers from elsewhere have run "
+            "as root by the privileged helper, besides those that ours need. "
+            "Read from the configuration file that the helper was started "
+            "with.",
+        ),
         cfg.StrOpt(
             "spdk_socket",
             default="/var/tmp/spdk.sock",  # noqa: S108 - SPDK's own default

@@ -7,7 +7,7 @@ argument.  Both functions come back when their time is up, whatever the
 kernel or the tool does.  Keep this module small enough to be read whole.
 """
 
-# ruff: noqa: PTH113, PTH116, PTH117, PTH118 - paths are text here: what is checked
+# ruff: noqa: PTH113, PTH116, PTH117, PTH118, PTH119 - paths are text here: what is checked
 # must be what is opened.
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ WRITABLE = {
 sysfs, once every link is followed."""
 
 TOOLS = frozenset({"blkdiscard", "fpgaconf", "nvme", "sriov-manage", "xbmgmt"})
-"""The tools that can be run, by these bare names."""
+"""The tools that can be run, by these bare names, besides those that the
+helper's own `[agent] further_tools` names."""
 
 DIRECTORIES = (
     "/usr/local/sbin",
@@ -86,9 +87,12 @@ DIRECTORIES = (
 )
 """Where they are looked for after the helper's own PATH."""
 
-cfg.CONF.register_opt(
-    # As cyborg.conf.agent has it, which would bring half of OpenStack here.
-    cfg.StrOpt("sysfs_root", default="/sys"),
+cfg.CONF.register_opts(
+    # As cyborg.conf.agent has them, which would bring half of OpenStack here.
+    [
+        cfg.StrOpt("sysfs_root", default="/sys"),
+        cfg.ListOpt("further_tools", default=[]),
+    ],
     group="agent",
 )
 
@@ -142,7 +146,7 @@ def write(path: str, value: str, timeout: float) -> None:
 
 @agent_privileged.entrypoint
 def run(command: Sequence[str], timeout: float) -> tuple[int, str, str]:
-    """Runs one of `TOOLS`: its exit status, output and errors.
+    """Runs one of the tools that may be: its exit status, output and errors.
 
     The status is negative where a signal ended it.  After `timeout` seconds
     it is killed with all that it started.  Raises PrivilegedError.
@@ -274,8 +278,13 @@ def _safe_places() -> list[str]:
 
 def _tool(name: str, places: Sequence[str]) -> str:
     """The path of a tool.  Raises PrivilegedError."""
-    if name not in TOOLS:
-        raise PrivilegedError("is no tool that may be run", EACCES)
+    known = TOOLS.union(cfg.CONF.agent.further_tools)
+    if name not in known or os.path.basename(name) != name:
+        raise PrivilegedError(
+            "is no tool that may be run: [agent] further_tools does not name"
+            " it",
+            EACCES,
+        )
     for directory in places:
         path = os.path.join(directory, name)
         if os.access(path, os.X_OK) and os.path.isfile(path):

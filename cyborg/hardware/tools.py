@@ -31,7 +31,8 @@ class ToolError(Exception):
 
 
 class Tools:
-    """Runs the tools that `privileged.TOOLS` allows."""
+    """Runs the tools that the privileged helper lets run
+    (`privileged.TOOLS`, `[agent] further_tools`)."""
 
     def run(self, command: Sequence[str], timeout: float) -> str:
         """Runs `command` for at most `timeout` seconds; what it printed.

@@ -483,6 +483,29 @@ def test_another_tool_is_refused(tree: SysfsTree, name: str) -> None:
     assert caught.value.errno == errno.EACCES
 
 
+def test_a_tool_that_the_helpers_file_names_is_run(
+    tree: SysfsTree, further_tools: Callable[[list[str]], None]
+) -> None:
+    _tool(tree, "acmeflash", "echo done")
+    with pytest.raises(PrivilegedError, match="further_tools"):
+        privileged.run(["acmeflash"], 10.0)
+
+    further_tools(["acmeflash", "/bin/echo", "../acmeflash", ""])
+
+    assert privileged.run(["acmeflash"], 10.0) == (0, "done\n", "")
+    for name in ("/bin/echo", "../acmeflash", ""):
+        with pytest.raises(PrivilegedError, match=r"no tool|not installed"):
+            privileged.run([name, "x"], 10.0)
+
+
+@pytest.fixture
+def further_tools() -> Iterator[Callable[[list[str]], None]]:
+    """What the helper's own configuration file says."""
+    option = {"name": "further_tools", "group": "agent"}
+    yield lambda names: cfg.CONF.set_override(override=names, **option)
+    cfg.CONF.clear_override(**option)
+
+
 def test_a_tool_that_is_not_installed_says_so(
     tree: SysfsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
