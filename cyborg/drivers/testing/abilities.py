@@ -15,13 +15,19 @@ from cyborg.drivers import base
 from cyborg.drivers.testing.kernel import Kernel
 from cyborg.drivers.testing.parts import units_of
 from cyborg.drivers.testing.reports import Reports
-from cyborg.drivers.testing.reports import digest
+from cyborg.drivers.testing.reports import assert_same
+from cyborg.drivers.testing.reports import refused
 from cyborg.drivers.testing.reports import seen
 from cyborg.drivers.testing.tools import RecordedTools
 from cyborg.drivers.testing.tree import SysfsTree
 
 WORK_SECONDS = 5.0
 IDENTITY = "c0ffee00-1111-4222-8333-444444444444"
+
+NOT_RUN = (
+    "the privileged helper runs no such tool: [agent] further_tools has to"
+    " name it, in the test's `options` and on each host"
+)
 
 
 class _MediatedDriver(base.Driver, base.Mediated, Protocol):
@@ -44,7 +50,7 @@ class Abilities(Reports):
         for _ in range(2):
             driver.remove(unit, IDENTITY, WORK_SECONDS)
 
-        assert digest(seen(driver, host)) == digest(before)
+        assert_same(seen(driver, host), before)
 
     def test_a_unit_that_cannot_be_made_or_removed_is_said_to_fail(
         self, own_tree: SysfsTree
@@ -82,11 +88,12 @@ class Abilities(Reports):
     ) -> None:
         kernel = Kernel(own_tree)
         agent = {**self.options.get("agent", {}), "clean_on_release": True}
+        tools = RecordedTools()
         host = self.host(
             own_tree.root,
             options={**self.options, "agent": agent},
             writer=kernel,
-            tools=RecordedTools(),
+            tools=tools,
         )
         driver = self.kind()(host)
         kernel.fail("*", errno.EIO)
@@ -103,11 +110,13 @@ class Abilities(Reports):
         for unit, controlpath in cleaned:
             with pytest.raises(exception.DeviceFailed):
                 driver.clean(unit, controlpath, WORK_SECONDS, lambda _: None)
+        assert not refused(host, tools), NOT_RUN
 
     def test_programming_without_its_tool_is_said_to_fail(
         self, own_tree: SysfsTree, tmp_path: Path
     ) -> None:
-        host = self.host(own_tree.root, writer=Kernel(own_tree))
+        tools = RecordedTools()
+        host = self.host(own_tree.root, writer=Kernel(own_tree), tools=tools)
         driver = self.kind()(host)
         if not isinstance(driver, base.Programmable):
             pytest.skip("nothing of this driver's is programmed")
@@ -125,6 +134,7 @@ class Abilities(Reports):
                 {},
                 WORK_SECONDS,
             )
+        assert not refused(host, tools), NOT_RUN
 
     def test_health_is_known_of_each_card(self, tree: SysfsTree) -> None:
         host = self.host(tree.root)

@@ -25,7 +25,7 @@ from cyborg.drivers.testing.parts import cards_of
 from cyborg.drivers.testing.parts import functions_of
 from cyborg.drivers.testing.parts import victims_of
 from cyborg.drivers.testing.parts import without
-from cyborg.drivers.testing.reports import digest
+from cyborg.drivers.testing.reports import assert_same
 from cyborg.drivers.testing.reports import seen
 from cyborg.drivers.testing.reports import warnings
 from cyborg.drivers.testing.tools import RecordedTools
@@ -85,7 +85,8 @@ class Conformance(Abilities):
             keeper.stash[TREE] = self._planted(
                 tmp_path_factory.mktemp("hardware")
             )
-        return keeper.stash[TREE]
+        found: SysfsTree = keeper.stash[TREE]
+        return found
 
     @pytest.fixture
     def own_tree(self, tmp_path: Path) -> SysfsTree:
@@ -137,7 +138,7 @@ class Conformance(Abilities):
         with breaking.listed(backwards=True):
             after = self.look(_anew(host))
 
-        assert digest(after) == digest(before)
+        assert_same(after, before)
 
     def test_a_host_without_its_cards_has_nothing_to_report(
         self, tmp_path: Path

@@ -4,6 +4,9 @@ alike can have them."""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,10 @@ from cyborg.drivers import base
 from cyborg.drivers.testing import rules
 from cyborg.drivers.testing.host import Options
 from cyborg.drivers.testing.host import configuration
+from cyborg.drivers.testing.tools import RecordedTools
 from cyborg.hardware.pci import Sysfs
 from cyborg.hardware.pciids import PciNames
+from cyborg.hardware.privileged import TOOLS
 from cyborg.hardware.tools import Tools
 from cyborg.hardware.writes import Writer
 
@@ -118,23 +123,24 @@ class Reports:
     def test_the_report_is_as_every_report_is(self, root: Path) -> None:
         devices = self.look(self.host(root))
 
-        assert list(rules.faults(HOST, self.kind().name, devices)) == []
+        found = list(rules.faults(HOST, self.kind().name, devices))
+        assert not found, "\n".join(found)
 
     def test_two_looks_give_the_same_report(self, root: Path) -> None:
         host = self.host(root)
         driver = self.kind()(host)
 
-        first = digest(tuple(driver.discover()))
+        first = tuple(driver.discover())
 
-        assert digest(seen(driver, host)) == first
-        assert digest(seen(driver, host)) == first
-        assert digest(self.look(self.host(root))) == first
+        assert_same(seen(driver, host), first)
+        assert_same(seen(driver, host), first)
+        assert_same(self.look(self.host(root)), first)
 
     def test_two_hosts_share_no_deployable(self, root: Path) -> None:
         here = _names(self.look(self.host(root)))
         there = _names(self.look(self.host(root, name="compute-2")))
 
-        assert not here & there
+        assert not here & there, "names must begin with the host's"
         assert len(here) == len(there)
 
     def test_hardware_that_is_well_is_no_reason_to_warn(
@@ -154,9 +160,30 @@ def seen(
         return tuple(driver.discover())
 
 
+def refused(host: base.DriverHost, tools: RecordedTools) -> set[str]:
+    """The tools that were run here, and that a host's privileged helper
+    would not run."""
+    known = TOOLS.union(host.conf.agent.further_tools)
+    return {command[0] for command in tools.commands} - known
+
+
 def digest(devices: tuple[inventory.Device, ...]) -> str:
     """Of the report of a host that has these devices."""
     return inventory.HostReport(HOST, HOST, None, devices).digest()
+
+
+def assert_same(
+    after: tuple[inventory.Device, ...], before: tuple[inventory.Device, ...]
+) -> None:
+    """Fails, with the lines that differ, where the reports are not alike."""
+    if digest(after) != digest(before):
+        changed = difflib.unified_diff(_lines(before), _lines(after), n=0)
+        pytest.fail("two reports differ:\n" + "\n".join(changed))
+
+
+def _lines(devices: tuple[inventory.Device, ...]) -> list[str]:
+    values = [dataclasses.asdict(device) for device in devices]
+    return json.dumps(values, indent=1, default=str).splitlines()
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -332,6 +332,16 @@ class UncleanDriver(GoodDriver):
         return
 
 
+class FlashingDriver(GoodDriver):
+    """Programs by a tool that no privileged helper runs."""
+
+    def program(self, *args: Any) -> None:
+        try:
+            self.host.tools.run(["acmeflash"], 1.0)
+        except ToolError as error:
+            raise exception.DeviceFailed(str(error)) from error
+
+
 class CarelessDriver(GoodDriver):
     """Lets a wrong option pass."""
 
@@ -463,6 +473,10 @@ FAILURES = [
         ),
         "test_a_wrong_option_is_an_error_that_names_it",
     ),
+    (
+        _test(FlashingDriver),
+        "test_programming_without_its_tool_is_said_to_fail",
+    ),
     (_test(UncleanDriver), "test_cleaning_that_fails_is_said_to_fail"),
     (
         _mediated(ForgetfulMediatedDriver),
@@ -489,6 +503,24 @@ def test_each_fault_of_a_driver_is_found(
 
     with pytest.raises(FOUND):
         _check(test, full, tmp_path)
+
+
+def test_what_moved_is_named(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match="vendor_board_info"):
+        _check(
+            _test(MovingDriver),
+            "test_two_looks_give_the_same_report",
+            tmp_path,
+        )
+
+
+def test_what_is_wrong_in_a_report_is_all_said(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="does not start with compute-1_"):
+        _check(
+            _test(HostlessDriver),
+            "test_the_report_is_as_every_report_is",
+            tmp_path,
+        )
 
 
 BAD_WITH_FILES = [
@@ -536,6 +568,16 @@ def test_who_warns_of_what_is_well_is_found(
 
     with pytest.raises(AssertionError):
         _check(_test(LoudDriver), name, tmp_path, caplog=caplog)
+
+
+def test_a_tool_that_the_options_name_is_no_fault(tmp_path: Path) -> None:
+    options = {"agent": {"further_tools": ["acmeflash"]}}
+
+    _check(
+        _test(FlashingDriver, options=options),
+        "test_programming_without_its_tool_is_said_to_fail",
+        tmp_path,
+    )
 
 
 class TestGood(GoodTest):
