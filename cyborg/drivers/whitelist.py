@@ -182,7 +182,11 @@ def parse(option: str, values: Iterable[str]) -> tuple[Entry, ...]:
     for number, value in enumerate(values, 1):
         where = f"value {number}"
         try:
-            loaded = json.loads(value)
+            loaded = json.loads(value, object_pairs_hook=_object)
+        except EntryError as error:
+            raise OptionError(
+                option, f"{where}: {error}: {value[:80]!r}"
+            ) from error
         except ValueError as error:
             raise OptionError(
                 option, f"{where} is not JSON: {error}: {value[:80]!r}"
@@ -197,6 +201,16 @@ def parse(option: str, values: Iterable[str]) -> tuple[Entry, ...]:
                     option, f"{place}: {error}: {json.dumps(item)[:200]}"
                 ) from error
     return tuple(entries)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON; a key that comes twice would lose a value."""
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise EntryError(f"{key[:40]!r} comes twice in an object")
+        found[key] = value
+    return found
 
 
 def first_match(

@@ -154,6 +154,7 @@ def test_the_first_spec_that_fits_says_how_a_disk_is_cleaned() -> None:
     ("value", "reason"),
     [
         ("{", "is not JSON"),
+        ('{"vendor_id": "8086", "vendor_id": "144d"}', "'vendor_id' comes"),
         ("5", "must be an object"),
         ("{}", "names no device"),
         ('{"clear_action": "zero"}', "names no device"),
