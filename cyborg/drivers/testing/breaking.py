@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import glob
 import io
 import os
 import shutil
@@ -126,6 +127,10 @@ def listed(backwards: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "listdir", names)
         patch.setattr(os, "scandir", entries)
+        for kind in vars(glob).values():
+            # Path.glob keeps its own since Python 3.13.
+            if getattr(kind, "scandir", None) is scan_directory:
+                patch.setattr(kind, "scandir", staticmethod(entries))
         yield
 
 
