@@ -138,7 +138,7 @@ def _give_back(
     session: orm.Session, held: Sequence[Held], due_at: dt.datetime
 ) -> GivenBack:
     """Gives back what ARQs held that hold nothing now."""
-    given = cleaning.held(
+    given = cleaning.given_up(
         session,
         [
             row.attach_handle_id
@@ -256,7 +256,7 @@ def fail(
         )
         .execution_options(synchronize_session=False)
     )
-    given = cleaning.held(
+    given = cleaning.given_up(
         session, [handle for handle in arqs.values() if handle is not None]
     )
     made = [unit for unit in given if unit.is_made]

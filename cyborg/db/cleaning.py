@@ -23,6 +23,7 @@ from cyborg.db import hosts
 from cyborg.db import jobs
 from cyborg.db import models
 
+Arq = models.AcceleratorRequest
 Job = models.Job
 Handle = models.AttachHandle
 Deployable = models.Deployable
@@ -123,9 +124,16 @@ def _unit(row: Any) -> Unit:
     )
 
 
-def held(session: orm.Session, handles: Collection[int]) -> list[Unit]:
-    """These handles (1 statement, none where there are none)."""
-    return units(session, Handle.id.in_(sorted(handles))) if handles else []
+def given_up(session: orm.Session, handles: Collection[int]) -> list[Unit]:
+    """Those of these handles that no ARQ holds any more (1 statement, none
+    where there are none).
+
+    Of an adopted database two may hold one: it is the second's still.
+    """
+    if not handles:
+        return []
+    holder = sa.select(Arq.id).where(Arq.attach_handle_id == Handle.id)
+    return units(session, Handle.id.in_(sorted(handles)), ~holder.exists())
 
 
 def give_back(

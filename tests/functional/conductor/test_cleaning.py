@@ -736,3 +736,26 @@ def test_a_report_and_a_release_at_once_agree(conductor: Maker) -> None:
         assert not any(row.lost_at or row.job_id for row in handles)
         assert here.all(models.Deployable)[0].num_accelerators == 4
         assert shown(here).device_state == "available"
+
+
+def test_what_a_second_request_holds_is_not_cleaned(conductor: Maker) -> None:
+    """Of an adopted database, whose service may have given one unit twice."""
+    world = conductor()
+    first, second = world.arqs(2)
+    world.bind([first, second])
+    held = world.arq(first).attach_handle_id
+    given = world.arq(second).attach_handle_id
+    world.execute(
+        sa.update(worlds.Arq)
+        .where(worlds.Arq.uuid == second)
+        .values(attach_handle_id=held)
+    )
+    world.execute(
+        sa.update(Handle).where(Handle.id == given).values(in_use=False)
+    )
+    world.delete(first)
+    assert world.used() == [held]
+    assert clean_jobs(world) == []
+    world.unbind(second)
+    worlds.wait_until(lambda: free(world))
+    assert [job.state for job in clean_jobs(world)] == ["done"]
