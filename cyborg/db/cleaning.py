@@ -271,14 +271,18 @@ def retry(session: orm.Session, device_id: int, due_at: dt.datetime) -> None:
 def forget_lost(
     session: orm.Session, before: dt.datetime, limit: int
 ) -> tuple[int, ...]:
-    """Frees units that were lost before that time and are held by their
-    cleaning alone: nobody else keeps their rows.
+    """Frees units that were lost and given back before that time and are
+    held by their cleaning alone: nobody else keeps their rows.
 
     The hosts (ids) that Placement is to follow.  1 statement where there
     are none.
     """
+    younger = sa.select(Job.id).where(
+        Job.id == Handle.job_id, Job.created_at >= before
+    )
     conditions = (
         Handle.job_id.is_not(None),
+        ~younger.exists(),
         sa.or_(Handle.lost_at < before, Device.lost_at < before),
     )
     if not units(session, *conditions, limit=1):

@@ -507,12 +507,9 @@ def test_a_device_that_is_lost_keeps_what_was_to_be_cleaned_for_a_day(
     assert shown(world).device_state == "error"
     assert len(world.used()) == 1
     world.report()
-    world.execute(
-        sa.update(Device).values(
-            lost_at=models.now()
-            - dt.timedelta(seconds=requests.KEEP_LOST + 60)
-        )
-    )
+    long_ago = models.now() - dt.timedelta(seconds=requests.KEEP_LOST + 60)
+    world.execute(sa.update(Job).values(created_at=long_ago))
+    world.execute(sa.update(Device).values(lost_at=long_ago))
     worlds.wait_until(lambda: world.all(Device) == [])
     assert world.all(Handle) == []
 
@@ -525,6 +522,7 @@ def test_jobs_of_a_device_that_is_gone_for_good_are_ended(
     released(world, 2)
     world.report()
     long_ago = models.now() - dt.timedelta(days=3)
+    world.execute(sa.update(Job).values(created_at=long_ago))
     world.execute(sa.update(Device).values(lost_at=long_ago))
     worlds.wait_until(lambda: world.all(Device) == [])
     assert {job.state for job in clean_jobs(world)} == {"cancelled"}
@@ -551,10 +549,12 @@ def test_a_unit_that_is_gone_for_good_is_not_held_for_ever(
     )
     world.report(card(accelerators=3))
     (lost,) = [row for row in world.all(Handle) if row.lost_at]
+    long_ago = models.now() - dt.timedelta(days=3)
+    world.execute(sa.update(Job).values(created_at=long_ago))
     world.execute(
         sa.update(Handle)
         .where(Handle.id == lost.id)
-        .values(lost_at=models.now() - dt.timedelta(days=3))
+        .values(lost_at=long_ago)
     )
     world.work._sweep()
     world.report(card(accelerators=3))
@@ -736,6 +736,26 @@ def test_a_report_and_a_release_at_once_agree(conductor: Maker) -> None:
         assert not any(row.lost_at or row.job_id for row in handles)
         assert here.all(models.Deployable)[0].num_accelerators == 4
         assert shown(here).device_state == "available"
+
+
+def test_a_unit_of_a_device_that_was_lost_long_before_is_kept_for_a_day(
+    conductor: Maker,
+) -> None:
+    """What counts is when it was given back: until then the instance that
+    had it kept its rows."""
+    world = conductor()
+    world.hosts.on_clean = away
+    arqs = world.arqs(1)
+    world.bind(arqs)
+    world.report()
+    long_ago = models.now() - dt.timedelta(days=3)
+    world.execute(sa.update(Device).values(lost_at=long_ago))
+    world.delete(*arqs)
+    world.work._sweep()
+    assert len(world.used()) == 1
+    world.report(card())
+    assert len(world.used()) == 1
+    assert shown(world).device_state != "available"
 
 
 def test_what_a_second_request_holds_is_not_cleaned(conductor: Maker) -> None:
