@@ -63,6 +63,7 @@ def postpone(
             return
         if host:
             jobs.postpone_cleaning(session, job.hostname, progress.pause)
+            cleaning.follow_host(session, job)
         if progress.state != job.state:
             _show(session, [job])
 

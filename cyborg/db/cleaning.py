@@ -268,6 +268,32 @@ def retry(session: orm.Session, device_id: int, due_at: dt.datetime) -> None:
     show_states(session, {device_id})
 
 
+def follow_host(session: orm.Session, job: jobs.Claimed) -> None:
+    """Has what a host that does not answer is to clean asked of the agent
+    that its devices belong to today: it may have another name than when
+    the job was made (2 statements, 3 where it has)."""
+    for name in set(devices_of(session, {job.deployable_id}).values()):
+        host = hosts.names(session, {name}).get(name)
+        if host is None or host.name == job.hostname:
+            continue
+        theirs = (
+            sa.select(Deployable.id)
+            .join(Device, Device.id == Deployable.device_id)
+            .where(Device.hostname == name)
+        )
+        session.execute(
+            sa.update(Job)
+            .where(
+                Job.kind == jobs.CLEAN,
+                Job.state.in_(jobs.ACTIVE),
+                Job.hostname == job.hostname,
+                Job.deployable_id.in_(theirs),
+            )
+            .values(hostname=host.name)
+            .execution_options(synchronize_session=False)
+        )
+
+
 def forget_lost(
     session: orm.Session, before: dt.datetime, limit: int
 ) -> tuple[int, ...]:

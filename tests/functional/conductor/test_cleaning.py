@@ -738,6 +738,27 @@ def test_a_report_and_a_release_at_once_agree(conductor: Maker) -> None:
         assert shown(here).device_state == "available"
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_a_host_whose_agent_has_another_name_now_is_asked_by_that(
+    conductor: Maker, known: bool
+) -> None:
+    world = conductor()
+
+    def answer(order: UnitsOrder) -> CleanResult:
+        return DONE if world.hosts.asked[-1] == "agent-2" else away(order)
+
+    world.hosts.on_clean = answer
+    if not known:
+        world.execute(sa.delete(models.Host))
+    released(world, 2)
+    worlds.wait_until(lambda: len(world.hosts.cleaned) > 0)
+    long_ago = models.now() - dt.timedelta(days=1)
+    world.execute(sa.update(models.Host).values(last_seen_at=long_ago))
+    world.report(card(), host="agent-2")
+    worlds.wait_until(lambda: free(world))
+    assert shown(world).device_state == "available"
+
+
 def test_a_unit_of_a_device_that_was_lost_long_before_is_kept_for_a_day(
     conductor: Maker,
 ) -> None:

@@ -132,6 +132,8 @@ class Hosts:
         self.prepared: list[UnitsOrder] = []
         self.on_prepare: Callable[[UnitsOrder], None] = lambda order: None
         self.cleaned: list[UnitsOrder] = []
+        self.asked: list[str] = []
+        """Which host each of `cleaned` was sent to."""
         self.on_clean: Callable[[UnitsOrder], CleanResult] = lambda order: (
             CleanResult(done=True, percent=100)
         )
@@ -160,6 +162,7 @@ class Hosts:
         host: str,
         order: UnitsOrder,
     ) -> CleanResult:
+        self.asked.append(host)
         self.cleaned.append(order)
         return self.on_clean(order)
 
