@@ -24,6 +24,7 @@ from cyborg.db import bulk
 from cyborg.db import cleaning
 from cyborg.db import engine
 from cyborg.db import job_ends
+from cyborg.db import leftovers
 from cyborg.db.arq_release import GivenBack
 
 LOG = logging.getLogger(__name__)
@@ -35,6 +36,9 @@ KEEP_LOST = 24 * 3600.0
 """Seconds for which a unit that was to be cleaned is kept though its host
 does not have it any more.  Were it forgotten at once, one that is back after
 a restart or a reset would be a new one, and clean."""
+
+KEEP_UNHELD = 3600.0
+"""Seconds for which a unit stays in use that no accelerator request has."""
 
 
 def make_rows(
@@ -212,6 +216,12 @@ def sweep(
         )
         if failed:
             LOG.info("%d binds that nobody would end have failed", failed)
+        found.update(host_ids)
+        left_over, host_ids = leftovers.give_back(
+            session, bulk.after(-KEEP_UNHELD), limit
+        )
+        if left_over:
+            LOG.info("%d units that nobody held are given back", left_over)
         found.update(host_ids)
         found.update(
             cleaning.forget_lost(session, bulk.after(-KEEP_LOST), limit)

@@ -552,9 +552,7 @@ def test_a_unit_that_is_gone_for_good_is_not_held_for_ever(
     long_ago = models.now() - dt.timedelta(days=3)
     world.execute(sa.update(Job).values(created_at=long_ago))
     world.execute(
-        sa.update(Handle)
-        .where(Handle.id == lost.id)
-        .values(lost_at=long_ago)
+        sa.update(Handle).where(Handle.id == lost.id).values(lost_at=long_ago)
     )
     world.work._sweep()
     world.report(card(accelerators=3))
@@ -800,3 +798,72 @@ def test_what_a_second_request_holds_is_not_cleaned(conductor: Maker) -> None:
     world.unbind(second)
     worlds.wait_until(lambda: free(world))
     assert [job.state for job in clean_jobs(world)] == ["done"]
+
+
+def unheld(world: World, **values: object) -> None:
+    """One more unit is in use, and no request has it."""
+    free = next(row.id for row in world.all(Handle) if not row.in_use)
+    world.execute(
+        sa.update(Handle)
+        .where(Handle.id == free)
+        .values(in_use=True, updated_at=models.now() - dt.timedelta(hours=2))
+    )
+    if values:
+        world.execute(sa.update(Device).values(**values))
+
+
+def test_a_unit_that_an_adopted_row_has_in_use_for_nobody_is_given_back(
+    conductor: Maker,
+) -> None:
+    world = conductor()
+    held = world.arqs(2)
+    world.bind(held)
+    long_ago = models.now() - dt.timedelta(hours=2)
+    world.execute(sa.update(Handle).values(updated_at=long_ago))
+    in_use = {world.arq(one).attach_handle_id for one in held}
+    unheld(world, device_state="allocated")
+    worlds.wait_until(lambda: set(world.used()) == in_use)
+    assert [job.state for job in clean_jobs(world)] == ["done"]
+    assert shown(world).device_state == "allocated"
+    world.report(card(clean_seconds=None))
+    unheld(world)
+    worlds.wait_until(lambda: set(world.used()) == in_use)
+    assert len(clean_jobs(world)) == 1
+
+
+@pytest.mark.parametrize("why", ["young", "old agent"])
+def test_a_unit_in_use_for_nobody_may_be_waiting_for_its_request(
+    conductor: Maker, why: str
+) -> None:
+    world = conductor(periodic_interval=1000)
+    unheld(world, driver=None if why == "old agent" else "fake_driver")
+    if why == "young":
+        world.execute(sa.update(Handle).values(updated_at=models.now()))
+    (used,) = world.used()
+    world.work._sweep()
+    assert world.used() == [used]
+
+
+@pytest.mark.parametrize("said", ["pending_cleaning", "cleaning", "error"])
+def test_a_device_that_nobody_cleans_though_an_adopted_row_says_so_is_cleaned(
+    conductor: Maker, said: str
+) -> None:
+    world = conductor(periodic_interval=1000)
+    world.hosts.on_clean = away
+    (arq,) = world.arqs(1)
+    world.bind([arq])
+    world.execute(sa.update(Device).values(device_state=said))
+    world.work._sweep()
+    assert len(clean_jobs(world)) == 3
+    assert len(world.used()) == 4
+    assert world.arq(arq).attach_handle_id not in {
+        row.id for row in world.all(Handle) if row.job_id is not None
+    }
+    world.hosts.on_clean = lambda order: DONE
+    worlds.wait_until(lambda: len(world.used()) == 1, timeout=30)
+    assert shown(world).device_state == "allocated"
+    world.report(card(clean_seconds=None))
+    world.execute(sa.update(Device).values(device_state=said))
+    world.work._sweep()
+    assert shown(world).device_state == "allocated"
+    assert len(clean_jobs(world)) == 3
