@@ -131,14 +131,24 @@ class Runner:
             try:
                 result = KINDS[job.kind].order(self._agents, job)
             except (exception.Unavailable, exception.Timeout) as error:
-                LOG.info("Job %s is ordered again: %s", job.uuid, error)
                 self._stopped.wait(min(PAUSE, left))
+                if self._has_ended(job):
+                    return error
+                LOG.info("Job %s is ordered again: %s", job.uuid, error)
             except exception.CyborgError as error:
                 return self._fail(job, error)
             else:
                 self._finish(job, result)
                 return None
         return exception.Unavailable("the service ends")
+
+    def _has_ended(self, job: jobs.Claimed) -> bool:
+        """Whether nobody waits for a job any more."""
+        try:
+            state, _ = job_rows.outcome(self._database, job.id)
+        except exception.Unavailable:
+            return False
+        return state not in jobs.ACTIVE
 
     def _ask(self, job: jobs.Claimed) -> exception.CyborgError | None:
         """Asks once how far a job is, and puts off what is not done."""

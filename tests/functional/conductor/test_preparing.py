@@ -282,6 +282,34 @@ def test_giving_back_while_it_is_made_ends_the_job_and_cleans(
     worlds.wait_until(lambda: world.used() == [])
 
 
+def test_a_host_that_is_away_is_not_ordered_what_was_given_back(
+    conductor: Maker,
+) -> None:
+    """Nor does it keep a thread from binds to other hosts."""
+    world = conductor(bind_timeout=60, thread_pool_size=1)
+
+    def away(order: UnitsOrder) -> None:
+        raise exception.Unavailable("the agent cannot be reached")
+
+    world.hosts.on_prepare = away
+    arqs = world.arqs(1)
+    world.bind(arqs)
+    worlds.wait_until(lambda: len(world.hosts.prepared) > 0)
+    world.delete(*arqs)
+    worlds.wait_until(lambda: not world.work.runner._running)
+    worlds.wait_until(lambda: world.used() == [])
+    asked = len(world.hosts.prepared)
+    world.hosts.on_prepare = lambda order: None
+    more = world.arqs(1)
+    world.bind(more)
+    settled(world, more)
+    assert world.states(more) == ["Bound"]
+    later = world.hosts.prepared[asked:]
+    assert {order.job_uuid for order in later} == {
+        jobs_of(world, "prepare")[-1].uuid
+    }
+
+
 def test_who_still_waits_for_a_job_gets_what_it_makes(
     conductor: Maker, slow: Slow
 ) -> None:
