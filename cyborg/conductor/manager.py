@@ -242,9 +242,10 @@ class ConductorEndpoint:
             error = answer.result(self._conf.bind_timeout + MARGIN)
         except concurrent.futures.TimeoutError:
             error = exception.Timeout(jobs.TOO_LATE)
-        state, _ = job_rows.outcome(self._database, job_id)
-        if error is not None and state != "done":
-            raise error
+        state, reason = job_rows.outcome(self._database, job_id)
+        if state != "done":
+            # Another conductor may have ended it before the answer came.
+            raise error or exception.DeviceFailed(reason or jobs.TOO_LATE)
 
 
 @retried

@@ -518,3 +518,19 @@ def test_hosts_named_otherwise_are_ordered_by_their_agents_name(
     world.bind(arqs)
     settled(world, arqs)
     assert names == ["compute-1"]
+
+
+def test_an_answer_too_late_is_no_success_where_another_ended_the_job(
+    conductor: Maker,
+) -> None:
+    world = conductor()
+
+    def late(order: ProgramOrder) -> ProgramResult:
+        world.execute(
+            sa.update(Job).values(state="failed", error="it is too late")
+        )
+        return ProgramResult(order.image_uuid)
+
+    world.hosts.answer = late
+    with pytest.raises(exception.DeviceFailed, match="it is too late"):
+        world.endpoint.program_deployable(CONTEXT, card(world).uuid, IMAGE)
