@@ -33,7 +33,7 @@ def plan(
     that failed says nothing of its devices, and the rows of a device whose
     report is `unreadable` (a control path) stay as they are.
     """
-    failed = {fault.driver for fault in report.faults}
+    failed = {fault.driver: fault.error for fault in report.faults}
     hostname = report.provider_name
     by_path: dict[str, rows.StoredDevice] = {}
     for device in sorted(stored, key=lambda one: not one.held):
@@ -55,10 +55,8 @@ def plan(
             _keep_device(result, by_path[new.controlpath], new, hostname, busy)
     gone = [by_path[device.controlpath] for device in changes.removed]
     for device in (*gone, *doubles):
-        if device.controlpath in unreadable:
-            continue
-        if not _is_excused(device, failed):
-            lose_device(result, device)
+        if device.controlpath not in unreadable:
+            _miss_device(result, device, failed)
     _take_along(result, stored, hostname)
     return result
 
@@ -88,12 +86,26 @@ def _busy(
     }
 
 
-def _is_excused(device: rows.StoredDevice, failed: Collection[str]) -> bool:
-    """Whether a driver that failed may be the one that should have
-    reported it; an adopted row does not say whose it is."""
-    if device.driver is None:
-        return bool(failed)
-    return device.driver in failed
+def _miss_device(
+    result: rows.Plan, device: rows.StoredDevice, failed: Mapping[str, str]
+) -> None:
+    """A device that was not reported: it is gone, or its driver failed."""
+    fault = _why_silent(device, failed)
+    if not fault:
+        lose_device(result, device)
+    elif fault != device.driver_fault:
+        result.device_changes[device.id] = {"driver_fault": fault}
+
+
+def _why_silent(device: rows.StoredDevice, failed: Mapping[str, str]) -> str:
+    """The faults of the drivers that may be the one that should have
+    reported it, empty where none is; an adopted row does not say whose it
+    is."""
+    return "; ".join(
+        f"{name}: {error}"
+        for name, error in failed.items()
+        if device.driver in {name, None}
+    )
 
 
 def _as_device(device: rows.StoredDevice) -> inventory.Device:
@@ -136,6 +148,7 @@ def _device_columns(
         "vendor_board_info": device.vendor_board_info,
         "driver": device.driver,
         "fault": device.fault or None,
+        "driver_fault": None,
         "hostname": hostname,
         "lost_at": None,
         "clean_seconds": device.clean_seconds,
@@ -210,6 +223,7 @@ def _keep_device(
         "vendor_board_info": old.vendor_board_info,
         "driver": old.driver,
         "fault": old.fault or None,
+        "driver_fault": old.driver_fault,
         "hostname": old.hostname,
         "lost_at": True if old.lost else None,
         "clean_seconds": old.clean_seconds,
@@ -311,8 +325,13 @@ def _keep_attributes(
 def lose_device(result: rows.Plan, device: rows.StoredDevice) -> None:
     """Removes a device, or marks it as lost while it is in use."""
     if device.held:
+        columns: dict[str, object] = {}
         if not device.lost:
-            result.device_changes[device.id] = {"lost_at": models.now()}
+            columns["lost_at"] = models.now()
+        if device.driver_fault:
+            columns["driver_fault"] = None
+        if columns:
+            result.device_changes[device.id] = columns
         result.gone_handles += [
             handle.id
             for deployable in device.deployables

@@ -40,8 +40,8 @@ def state() -> Any:
 
 
 def reason() -> Any:
-    """Why nothing may be scheduled on it, all that is known; null where
-    nothing is."""
+    """Why nothing may be scheduled on it or its driver says nothing of it,
+    all that is known; null where nothing is."""
     fault = (
         sa.select(Deployable.fault)
         .where(
@@ -58,6 +58,7 @@ def reason() -> Any:
         Device.clean_error,
         Device.fault,
         fault,
+        Device.driver_fault,
         Device.disabled_reason,
     ]
     joined: Any = sa.literal("", sa.Text)

@@ -114,6 +114,8 @@ class Device(Base):
     """Ours: entry-point name of the driver that reports it."""
     fault: orm.Mapped[str | None] = orm.mapped_column(Text)
     """Ours: why nothing on it may be scheduled; null when healthy."""
+    driver_fault: orm.Mapped[str | None] = orm.mapped_column(Text)
+    """Ours: why its driver says nothing of it now; it stays as it was."""
     lost_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
         sa.DateTime
     )

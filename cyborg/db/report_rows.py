@@ -72,6 +72,7 @@ class StoredDevice:
     clean_seconds: int | None = None
     address: str | None = None
     numa_node: int | None = None
+    driver_fault: str | None = None
 
     @property
     def held(self) -> bool:
@@ -172,6 +173,7 @@ def _device(
         clean_seconds=device.clean_seconds,
         address=device.address,
         numa_node=device.numa_node,
+        driver_fault=device.driver_fault,
     )
 
 

@@ -20,6 +20,7 @@ from cyborg import service as process
 from cyborg.agent.service import AgentService
 from cyborg.clients.placement import Placement
 from cyborg.conductor.service import ConductorService
+from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import models
 from cyborg.rpc import transport as rpc_transport
@@ -145,8 +146,11 @@ def test_a_driver_that_fails_deletes_nothing(cloud):
     cloud.devices.write_text("nonsense: [")
     cloud.look()
     eventually(lambda: "fake_driver" in (cloud.rows(models.Host)[0].faults))
-    assert len(cloud.rows(models.Device)) == 1
     assert len(cloud.providers()) == 1
+    (shown,) = devices.list_devices(cloud.database, detailed=True)
+    assert shown.status == "enabled"
+    assert shown.status_reason is not None
+    assert shown.status_reason.startswith("fake_driver: ")
 
 
 def test_a_card_is_programmed_and_shows_what_is_on_it(cloud, glance_stand_in):

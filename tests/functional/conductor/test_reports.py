@@ -14,7 +14,9 @@ from cyborg import exception
 from cyborg import inventory
 from cyborg.conductor import reports
 from cyborg.db import device_changes
+from cyborg.db import devices
 from cyborg.db import models
+from cyborg.db import query
 from tests import databases
 from tests.functional.conductor import world as worlds
 from tests.functional.conductor.world import CONTEXT
@@ -287,6 +289,54 @@ def test_a_driver_that_failed_says_nothing_of_its_cards(
     assert len(world.all(Device)) == 1
     world.report()
     assert world.all(Device) == []
+
+
+def test_the_fault_of_a_driver_is_shown_on_its_cards_alone(
+    world: World,
+) -> None:
+    other = device(bus=0x20, driver="pci_driver")
+
+    def shown() -> dict[str | None, tuple[str, str | None]]:
+        return {
+            one.address: (one.status, one.status_reason)
+            for one in devices.list_devices(world.database, query.Page(), True)
+        }
+
+    world.report(device(), other)
+    for error in ("it hangs", "xbmgmt is not installed"):
+        fault = inventory.DriverFault("fake_driver", error)
+        world.report(other, faults=[fault])
+        assert shown() == {
+            "0000:0c:00.0": ("enabled", f"fake_driver: {error}"),
+            "0000:20:00.0": ("enabled", None),
+        }
+    world.report(device(), other)
+    assert {reason for _, reason in shown().values()} == {None}
+
+
+def test_a_card_that_is_gone_in_use_shows_no_fault_of_its_driver(
+    world: World,
+) -> None:
+    world.report(device())
+    world.bind(world.arqs(1))
+    world.report(faults=[FAULT])
+    assert world.all(Device)[0].driver_fault == "fake_driver: it hangs"
+    world.report()
+    (row,) = world.all(Device)
+    assert (row.driver_fault, row.lost_at is None) == (None, False)
+
+
+def test_an_adopted_card_shows_every_fault_that_may_be_its_own(
+    world: World,
+) -> None:
+    world.report(device())
+    world.execute(sa.update(Device).values(driver=None))
+    world.report(faults=[FAULT])
+    (row,) = world.all(Device)
+    assert row.driver_fault == "fake_driver: it hangs"
+    world.report(device())
+    (row,) = world.all(Device)
+    assert row.driver_fault is None
 
 
 def test_what_an_operator_set_survives_reports(world: World) -> None:

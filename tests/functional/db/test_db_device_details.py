@@ -32,7 +32,11 @@ def fleet(database: engine.Database) -> list[models.Device]:
         rows.device(device_state="error", clean_error="sanitize failed"),
         rows.device(hostname="compute-2", disabled_reason="fan"),
         rows.device(hostname="nowhere", fault="hot", lost_at=LATER),
-        rows.device(hostname="compute-2", device_state="available"),
+        rows.device(
+            hostname="compute-2",
+            device_state="available",
+            driver_fault="pci_driver: x",
+        ),
     ]
     rows.add(
         database,
@@ -82,7 +86,7 @@ REASONS = [
     "sanitize failed",
     "fan",
     f"{LOST}; hot",
-    "worn",
+    "worn; pci_driver: x",
 ]
 
 

@@ -22,6 +22,7 @@ COLUMNS: tuple[tuple[str, str, Any], ...] = (
     ("devices", "clean_seconds", sa.Integer),
     ("devices", "clean_error", sa.Text),
     ("devices", "disabled_reason", sa.Text),
+    ("devices", "driver_fault", sa.Text),
     ("deployables", "fault", sa.Text),
     ("attach_handles", "job_id", sa.Integer),
 )
