@@ -151,9 +151,11 @@ def _mistake(
 
 
 def _why_no_types(function: PciFunction) -> str:
+    why = f"it offers no vGPU types ({_driver(function)})"
     if nvidia.possible_virtual_functions(function):
-        return "the types are on its virtual functions: name those"
-    return f"it offers no vGPU types ({_driver(function)})"
+        # Every card that could have some: a T4, too, never has types there.
+        why += "; where they are on its virtual functions: name those"
+    return why
 
 
 def _why_none(function: PciFunction, kind: VgpuType) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import uuid
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -699,6 +700,19 @@ def test_a_gpu_whose_types_are_on_its_virtual_functions_says_so(
     assert "its driver is vfio-pci" in devices["0000:61:00.0"].fault
     assert _attributes(devices[A100])["rc"] == "VGPU"
     assert _handles(devices[A100]) == ()
+
+
+def test_a_gpu_whose_host_driver_makes_no_vgpus_is_not_blamed_on_functions(
+    tree: SysfsTree,
+) -> None:
+    """A T4 has the capability for virtual functions and never any types
+    there: what is missing is NVIDIA's vGPU manager."""
+    types = tree.add_nvidia_t4() / "mdev_supported_types"
+    shutil.rmtree(types)
+
+    fault = _devices(tree, {"nvidia-222": [T4]})[T4].fault
+
+    assert "it offers no vGPU types (its driver is nvidia)" in fault
 
 
 @pytest.mark.parametrize(
