@@ -60,13 +60,16 @@ class Claims:
             device = vetting.vetted(driver, found)
             self._take(driver, device)
         except vetting.UnfitError as error:
-            text = (
-                f"Driver {driver}: left out the device "
-                f"{_path_of(found)}: {error}"
-            )
-            complaints[text] = text
-            return None
-        return device
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - what it holds is theirs
+            reason = f"it cannot be read: {type(error).__name__}"
+        else:
+            return device
+        text = (
+            f"Driver {driver}: left out the device {_path_of(found)}: {reason}"
+        )
+        complaints[text] = text
+        return None
 
     def _take(self, driver: str, device: inventory.Device) -> None:
         addresses = vetting.addresses(device)
@@ -91,4 +94,7 @@ class Claims:
 
 
 def _path_of(device: object) -> str:
-    return repr(getattr(device, "controlpath", device))[:200]
+    try:
+        return repr(getattr(device, "controlpath", device))[:200]
+    except Exception:  # noqa: BLE001 - its words for itself are theirs too
+        return f"(a {type(device).__name__})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import itertools
 import threading
 from collections.abc import Callable
 from typing import cast
@@ -24,6 +25,8 @@ LOG = log.getLogger(__name__)
 
 GROUP = "cyborg.accelerator.driver"
 MAX_ERROR = 500
+MAX_DEVICES = 10_000
+"""More than any host has."""
 
 Factory = Callable[[base.DriverHost], base.Driver]
 """What an entry point holds: the driver's class."""
@@ -93,7 +96,7 @@ class IsolatedDriver:
     def look(self) -> bool:
         """Start a look; False where the driver has not returned from what
         it did last."""
-        return self._start(lambda instance: Answer(tuple(instance.discover())))
+        return self._start(lambda instance: Answer(_listed(instance)))
 
     def attend(self, task: Callable[[base.Driver], None]) -> bool:
         """Start `task` with the driver, which is built for it where it can
@@ -143,6 +146,15 @@ class IsolatedDriver:
         if self.instance is None:
             self.instance = self._factory(self._host)
         return self.instance
+
+
+def _listed(instance: base.Driver) -> tuple[object, ...]:
+    """What a driver finds; a generator that never ends must not eat the
+    host's memory."""
+    found = tuple(itertools.islice(instance.discover(), MAX_DEVICES + 1))
+    if len(found) > MAX_DEVICES:
+        raise ValueError(f"it reports more than {MAX_DEVICES} devices")
+    return found
 
 
 _WORDLESS = (KeyError, TypeError, AttributeError, SystemExit)

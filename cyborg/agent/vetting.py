@@ -27,6 +27,8 @@ CACHED = 8192
 and most of it is as it was."""
 ADDRESS_KEYS = ("domain", "bus", "device", "function")
 
+_NO_JSON = object()
+
 _Kind = TypeVar("_Kind", inventory.DeviceType, inventory.AttachType)
 
 
@@ -75,9 +77,15 @@ def addresses(device: inventory.Device) -> frozenset[str]:
 @functools.lru_cache(maxsize=CACHED)
 def address(text: str) -> str:
     """One spelling of the PCI address in JSON text, or the text itself
-    where it holds none."""
-    parts = json.loads(text)
-    if not all(isinstance(parts.get(key), str) for key in ADDRESS_KEYS):
+    where it holds none.
+
+    Never raises: what adopted rows and old ledgers have for an address was
+    vetted by nobody.
+    """
+    parts = _parsed(text)
+    if not isinstance(parts, dict) or not all(
+        isinstance(parts.get(key), str) for key in ADDRESS_KEYS
+    ):
         return text
     domain, bus, device, function = (
         parts[key].lower() for key in ADDRESS_KEYS
@@ -193,22 +201,29 @@ def _board_info(value: object) -> str | None:
     if value is None:
         return None
     text = _long_text("std_board_info", value)
-    try:
-        json.loads(text)
-    except ValueError as error:
-        raise UnfitError(f"std_board_info is not JSON: {error}") from error
+    if _parsed(text) is _NO_JSON:
+        raise UnfitError(f"std_board_info {text[:80]!r} is not JSON")
     return text
 
 
 def _json_object(what: str, value: object) -> Mapping[str, object]:
     text = _text(what, value, MAX_STRING)
-    try:
-        parsed = json.loads(text)
-    except ValueError as error:
-        raise UnfitError(f"{what} {text!r} is not JSON") from error
+    parsed = _parsed(text)
+    if parsed is _NO_JSON:
+        raise UnfitError(f"{what} {text!r} is not JSON")
     if not isinstance(parsed, dict) or not parsed:
         raise UnfitError(f"{what} {text!r} is not a JSON object")
     return parsed
+
+
+def _parsed(text: str) -> object:
+    """What JSON text means; `_NO_JSON` where it is none, or is nested
+    deeper than anybody can read."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return _NO_JSON
+    return found
 
 
 def _kind(kinds: type[_Kind], value: object) -> _Kind:

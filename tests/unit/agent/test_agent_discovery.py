@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -586,3 +587,54 @@ def test_a_driver_that_cannot_be_built_restores_nothing_and_is_a_fault():
     assert found.faults == (
         inventory.DriverFault("a", "[pci] passthrough_whitelist: is not JSON"),
     )
+
+
+class Unspeakable:
+    """An object of somebody else's that cannot even be shown."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+    def __repr__(self) -> str:
+        raise RuntimeError("repr")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Unspeakable(),
+        card("0000:02:00.0", vendor=Unspeakable()),
+        card("0000:02:00.0", std_board_info="[" * 60_000),
+        card("0000:02:00.0", deployables=[Unspeakable()]),
+    ],
+    ids=("device", "field", "nesting", "deployable"),
+)
+def test_a_device_that_cannot_be_read_at_all_costs_only_itself(caplog, bad):
+    found = looking(a=Cards(bad, card("0000:01:00.0")))
+    with caplog.at_level(logging.WARNING):
+        findings = found.look()
+    assert paths(findings) == ["0000:01:00.0"]
+    (record,) = caplog.records
+    assert "Driver a: left out the device" in record.getMessage()
+
+
+def test_a_driver_that_never_stops_naming_devices_is_a_fault():
+    class Endless(Cards):
+        def discover(self):
+            return itertools.repeat(card("0000:01:00.0"))
+
+    found = looking(endless=Endless(), b=Cards(card("0000:02:00.0")))
+    findings = found.look()
+    assert paths(findings) == ["0000:02:00.0"]
+    (fault,) = findings.faults
+    assert "more than" in fault.error
+
+
+@pytest.mark.parametrize(
+    "controlpath", ["", "garbage", "[1]", "null", "[" * 999]
+)
+def test_an_order_for_what_is_no_control_path_is_a_conflict(controlpath):
+    found = looking(a=Cards(card("0000:01:00.0")))
+    found.look()
+    with pytest.raises(exception.Conflict, match="no such device"):
+        found.owner(controlpath, "a")
