@@ -127,7 +127,12 @@ class Ledger:
             found = codec.decode(_File, json.loads(text))
         except FileNotFoundError:
             return
-        except (OSError, ValueError, exception.Invalid) as error:
+        except (
+            OSError,
+            ValueError,
+            RecursionError,
+            exception.Invalid,
+        ) as error:
             self._put_aside(self._path, error)
             return
         self._units = {unit.uuid: unit for unit in found.units}

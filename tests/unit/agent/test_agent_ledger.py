@@ -97,6 +97,7 @@ def test_a_newer_releases_file_is_read_as_far_as_it_is_known(tmp_path):
         b"\xff\xfe",
         b'{"units": [{"uuid": "1"}]}',
         b'{"units": 5}',
+        b"[" * 60_000,
     ],
 )
 def test_what_cannot_be_read_is_put_aside_and_work_goes_on(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 
@@ -411,3 +412,20 @@ def test_when_time_is_up_the_rest_is_left_for_the_next_look(tmp_path):
     setting.look(slow)
     assert slow.made == ["0", "1", "2"]
     assert not setting.look(slow)
+
+
+@pytest.mark.parametrize("controlpath", ["", "garbage", "[1]"])
+def test_an_entry_that_makes_no_sense_is_told_and_others_come_back(
+    tmp_path, caplog, controlpath
+):
+    setting = Setting(tmp_path)
+    bad = dataclasses.replace(entry("1"), controlpath=controlpath)
+    alien = dataclasses.replace(entry("2"), attach_type="NEW")
+    setting.ledger.add([bad, alien, entry("3")])
+    other, maker = Plain(), Maker()
+    maker.failure = None
+    setting.look(other, maker)
+    assert maker.made[-1] == "3"
+    assert "Unit 2" in caplog.text
+    setting.now += 100
+    assert setting.look(other)
