@@ -83,15 +83,20 @@ class Workspace:
     @contextlib.contextmanager
     def directory(self) -> Iterator[Path]:
         """A directory that only we can read and that goes afterwards."""
-        root = self._root
-        try:
-            if root is not None:
-                root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            LOG.info("No images in %s (%s): in a temporary one", root, error)
-            root = None
-        with tempfile.TemporaryDirectory(prefix="image-", dir=root) as path:
+        with self._made() as path:
             yield Path(path)
+
+    def _made(self) -> tempfile.TemporaryDirectory[str]:
+        root = self._root
+        if root is not None:
+            try:
+                root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                return tempfile.TemporaryDirectory(prefix="image-", dir=root)
+            except OSError as error:
+                LOG.info(
+                    "No images in %s (%s): in a temporary one", root, error
+                )
+        return tempfile.TemporaryDirectory(prefix="image-")
 
 
 class Programmer:

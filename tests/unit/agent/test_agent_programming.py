@@ -466,3 +466,12 @@ def test_without_a_writable_state_path_a_temporary_directory_does(state_path):
     with workspace.directory() as directory:
         assert directory.stat().st_mode & 0o777 == 0o700
     assert not directory.exists()
+
+
+def test_a_directory_of_another_user_is_replaced_by_a_temporary_one(tmp_path):
+    # Root may write anywhere but to proc.
+    (tmp_path / "images-host").symlink_to("/proc/self/fdinfo")
+    workspace = programming.Workspace(str(tmp_path), "host")
+    with workspace.directory() as directory:
+        assert tmp_path not in directory.parents
+        (directory / "file").write_bytes(b"bits")
