@@ -222,7 +222,7 @@ class Orders:
     ) -> None:
         result: Result | None = None
         error: exception.CyborgError | None = exception.DeviceFailed(
-            f"{job.what}: its driver ended without an answer."
+            "The driver ended without an answer."
         )
         try:
             self._await(turn, patience)
@@ -261,9 +261,10 @@ class Orders:
             self._running.pop(uuid, None)
             self._keep(uuid, job)
             self._leave(turn)
-        LOG.info(
-            "%s: %s", job.what, job.error.message if job.error else "done"
-        )
+        if job.error is None:
+            LOG.info("%s: done", job.what)
+        else:
+            LOG.warning("%s: %s", job.what, job.error.message)
 
     def _keep(self, uuid: str, job: Job[Any]) -> None:
         """Remember a result; not that something was away, which passes and

@@ -129,6 +129,7 @@ class Units:
             raise exception.Conflict(
                 "What this order made was given back since."
             )
+        others = self._others(entries)
         self._ledger.add(entries)
         tried: list[Made] = []
         try:
@@ -138,10 +139,23 @@ class Units:
                 driver.create(handle(entry), entry.uuid, left)
             _left(deadline)
         except BaseException:
+            kept = {entry.uuid for entry in others}
             for entry in reversed(tried):
-                _undo(driver, entry)
-            self._ledger.forget([entry.uuid for entry in entries])
+                if entry.uuid not in kept:
+                    _undo(driver, entry)
+            self._ledger.add(others)
+            self._ledger.forget({entry.uuid for entry in entries} - kept)
             raise
+
+    def _others(self, entries: Sequence[Made]) -> list[Made]:
+        """Those units that another order has made: it may be late that
+        these are asked for, and an instance have them."""
+        orders_of = {entry.uuid: entry.job_uuid for entry in entries}
+        return [
+            unit
+            for unit in self._ledger.units()
+            if unit.job_uuid != orders_of.get(unit.uuid, unit.job_uuid)
+        ]
 
     def _clean(
         self, key: str, order: rpc_agent.UnitsOrder

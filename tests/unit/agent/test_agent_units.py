@@ -4,6 +4,7 @@ halfway."""
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import uuid
@@ -543,3 +544,23 @@ def test_a_stopping_agent_lets_nobody_wait(cleaned):
     with pytest.raises(exception.Unavailable):
         cleaned.units.clean(whole("2"))
     cleaned.driver.held.set()
+
+
+def test_a_late_order_that_fails_takes_no_unit_of_another(made):
+    first = an_order("1")
+    made.units.prepare(first)
+    made.driver.failures["create", "2"] = exception.DeviceFailed("no room")
+    late = an_order("1", "2", "3")
+    with pytest.raises(exception.DeviceFailed, match="no room"):
+        made.units.prepare(late)
+    assert made.driver.there == {"1"}
+    (entry,) = ledger.Ledger(str(made.directory), "host").units()
+    assert (entry.uuid, entry.job_uuid) == ("1", first.job_uuid)
+
+
+def test_an_order_that_fails_is_a_warning(made, caplog):
+    made.driver.failures["create", "1"] = exception.DeviceFailed("no room")
+    with pytest.raises(exception.DeviceFailed):
+        made.units.prepare(an_order("1"))
+    (record,) = [one for one in caplog.records if "no room" in one.message]
+    assert record.levelno == logging.WARNING
