@@ -7,6 +7,7 @@ changes nothing and needs neither rights, broker nor database.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -30,6 +31,7 @@ PROGRAM = "cyborg-manage"
 
 DONE = 0
 FAULT = 1
+INTERRUPTED = 130
 
 HEADINGS = (
     "ADDRESS",
@@ -54,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with service.exits_on_mistake(PROGRAM):
             conf = _configure(arguments)
             return _COMMANDS[conf.command.name](conf)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except SystemExit as error:
         if not isinstance(error.code, str):
             raise
@@ -117,10 +121,23 @@ def _hardware(conf: cfg.ConfigOpts) -> int:
         host = driver_host(conf, tools=_NoTools())
     found = survey.survey(host, _drivers(conf), conf.agent.driver_timeout)
     if conf.command.format == "json":
-        print(survey.as_json(found))
+        _show(survey.as_json(found))
     else:
-        print("\n".join(_lines(found)))
+        _show("\n".join(_lines(found)))
     return DONE if found.is_well else FAULT
+
+
+def _show(text: str) -> None:
+    """Print it all; that somebody reads no further is no fault."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # What is left in the buffer would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            sys.exit(f"{PROGRAM}: the output cannot be written: {error}")
 
 
 def _drivers(conf: cfg.ConfigOpts) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -220,3 +221,32 @@ def test_a_mistake_in_the_configuration_is_one_line(
     assert result.returncode == 1
     assert result.stderr.startswith("cyborg-manage: ")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("reader", "code", "message"),
+    [
+        ("| true", 0, ""),
+        ("> /dev/full", 1, "cyborg-manage: the output cannot be written"),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_traceback(
+    run: Run, tree: SysfsTree, reader: str, code: int, message: str
+) -> None:
+    run("hardware")  # writes the file
+    file = tree.root.parent / "cyborg.conf"
+    command = shlex.join(
+        [sys.executable, "-W", "ignore", "-m", "cyborg.cmd.manage"]
+        + ["--config-file", str(file), "hardware", "--driver", "pci_driver"]
+    )
+    result = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} {reader}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )
+    assert "Traceback" not in result.stderr
+    assert message in result.stderr
+    assert result.returncode == code
