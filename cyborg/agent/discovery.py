@@ -55,7 +55,8 @@ class Restorer(Protocol):
         """Do what is this driver's part, in its own thread."""
 
     def conclude(self) -> None:
-        """All drivers had their part, or time was up."""
+        """All drivers had their part.  Not called where one has not ended
+        it: what it did not come to is no mistake of an operator's."""
 
 
 class Discovery:
@@ -162,7 +163,8 @@ class Discovery:
             if one.attend(_part(restorer, one.name, deadline))
         ]
         self._await(asked)
-        restorer.conclude()
+        if not (self._stopped or any(driver.running for driver in asked)):
+            restorer.conclude()
 
     def _await(self, asked: list[isolation.IsolatedDriver]) -> None:
         """Returns when these have answered, at the limit, or at the stop."""

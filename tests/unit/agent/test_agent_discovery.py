@@ -638,3 +638,23 @@ def test_an_order_for_what_is_no_control_path_is_a_conflict(controlpath):
     found.look()
     with pytest.raises(exception.Conflict, match="no such device"):
         found.owner(controlpath, "a")
+
+
+def test_what_a_stop_cut_short_is_no_drivers_fault():
+    restorer = Restoring()
+    begun, held = threading.Event(), threading.Event()
+
+    def work(driver: Cards) -> None:
+        begun.set()
+        held.wait(WAIT)
+
+    restorer.work = work
+    found = restoring_look(restorer, a=Cards())
+    thread = threading.Thread(target=found.look, daemon=True)
+    thread.start()
+    assert begun.wait(WAIT)
+    found.stop()
+    thread.join(WAIT)
+    assert not thread.is_alive()
+    assert restorer.concluded == 0
+    held.set()
