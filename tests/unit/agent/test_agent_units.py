@@ -562,5 +562,6 @@ def test_an_order_that_fails_is_a_warning(made, caplog):
     made.driver.failures["create", "1"] = exception.DeviceFailed("no room")
     with pytest.raises(exception.DeviceFailed):
         made.units.prepare(an_order("1"))
+    assert made.finished.get(timeout=WAIT)
     (record,) = [one for one in caplog.records if "no room" in one.message]
     assert record.levelno == logging.WARNING
