@@ -209,21 +209,42 @@ class _Work:
         one call into the kernel that cannot be asked how far it is."""
         wanted = self._namespaces(capabilities, reaches_all=False)
         disks = nvme.namespaces(self._host.sysfs.root, self._unused())
+        self._check_writable(disks, wanted)
+        total, done = sum(disk.size for disk in disks), 0
+        for disk in disks:
+            step = -(-disk.size // ZERO_STEPS // MEBIBYTE) * MEBIBYTE
+            for offset in range(0, disk.size, max(step, MEBIBYTE)):
+                length = min(max(step, MEBIBYTE), disk.size - offset)
+                self._check_name(disk)
+                self._cli.zero(disk, offset, length, self._rest())
+                done += length
+                self._progress(done * 100 // total)
+
+    def _check_writable(
+        self, disks: Iterable[nvme.Namespace], wanted: Iterable[int]
+    ) -> None:
+        """Raises DeviceFailed where zeros would not reach a namespace."""
         missing = set(wanted) - {disk.nsid for disk in disks}
         if missing:
             raise self.failure(
                 "the kernel made no block device of the namespace"
                 f" {_numbers(missing)}"
             )
-        total, done = sum(disk.size for disk in disks), 0
-        for disk in disks:
-            step = -(-disk.size // ZERO_STEPS // MEBIBYTE) * MEBIBYTE
-            for offset in range(0, disk.size, max(step, MEBIBYTE)):
-                length = min(max(step, MEBIBYTE), disk.size - offset)
-                self._unused()
-                self._cli.zero(disk, offset, length, self._rest())
-                done += length
-                self._progress(done * 100 // total)
+        empty = [disk.nsid for disk in disks if not disk.size]
+        if empty:
+            # Of blocks or metadata that it does not know; a tenant can
+            # have formatted it so, with all data in it.
+            raise self.failure(
+                f"the kernel cannot write the namespace {_numbers(empty)}:"
+                " its block device has no size"
+            )
+
+    def _check_name(self, disk: nvme.Namespace) -> None:
+        """Raises DeviceFailed where a node is not this disk's any more: a
+        controller that was reset or plugged again may have another."""
+        now = nvme.namespaces(self._host.sysfs.root, self._unused())
+        if disk not in now:
+            raise self.failure(f"{disk.disk} is not its namespace any more")
 
     def _namespaces(
         self, capabilities: Capabilities, reaches_all: bool

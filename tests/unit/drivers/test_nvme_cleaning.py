@@ -500,6 +500,42 @@ def test_a_namespace_without_a_block_device_is_a_failure(
     assert _zeroed(bench) == []
 
 
+def test_a_namespace_that_the_kernel_cannot_write_is_no_success(
+    bench: Bench,
+) -> None:
+    """The kernel gives one whose format it cannot use the size 0: a tenant
+    may have formatted it so."""
+    disk = bench.plug()
+    disk.namespaces[2] = Namespace()
+    second = bench.place("nvme0n2")
+    second.mkdir()
+    (second / "nsid").write_text("2\n")
+    (second / "size").write_text("0\n")
+    bench.tools.answer("blkdiscard", "")
+
+    _fails(bench, "namespace 2", "no size", action="zero")
+
+    assert _zeroed(bench) == []
+
+
+def test_another_disk_that_gets_the_name_meanwhile_is_not_filled(
+    bench: Bench,
+) -> None:
+    bench.plug()
+
+    def renumber(command: list[str]) -> str:
+        if bench.place().name == "nvme0":
+            (bench.place() / "nvme0n1").rename(bench.place() / "nvme9n1")
+            bench.place().rename(bench.place().with_name("nvme9"))
+        return ""
+
+    bench.tools.answer("blkdiscard", renumber)
+
+    _fails(bench, "nvme0n1", action="zero")
+
+    assert len(_zeroed(bench)) == 1
+
+
 def test_a_disk_that_somebody_has_open_is_not_filled(bench: Bench) -> None:
     bench.plug()
     busy = ToolError(
