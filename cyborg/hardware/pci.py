@@ -158,10 +158,9 @@ class Sysfs:
         return self.root.parent / "proc"
 
     def table(self, name: str) -> list[str]:
-        """The lines of a file of proc.
+        """The lines of a file of proc, none where there is no such file.
 
-        None where there is no such file, or where it cannot be read: that
-        is warned of once until it can.
+        Raises UnreadableError, which is warned of once until it can be read.
         """
         path = f"{self.proc}/{name}"
         try:
@@ -174,7 +173,7 @@ class Sysfs:
                 LOG.warning(
                     "What the host uses is not wholly known: %s", error
                 )
-            return []
+            raise
         self._unreadable.discard(path)
         return lines
 

@@ -2,7 +2,7 @@
 """What of its PCI functions the host itself uses.
 
 A card is not offered while the host boots its display by it, has mounted or
-swaps on its disk, or reaches its network through it; nor while VFIO would
+swaps on its disk, or reaches a network through it; nor while VFIO would
 refuse it, because a neighbour in its IOMMU group is in the host's hands.
 
 Read from sysfs and proc alone, without privilege, once per look at the host.
@@ -28,9 +28,7 @@ from cyborg.hardware.files import UnreadableError
 from cyborg.hardware.pci import ADDRESS
 from cyborg.hardware.pci import PciFunction
 from cyborg.hardware.pci import Sysfs
-
-OPEN_VSWITCH = "ovs-system"
-"""The interface that is the master of every port of Open vSwitch."""
+from cyborg.hardware.usage_net import Networks
 
 GONE = b"\xff" * 4
 """What reading the first register of a function that is not there gives."""
@@ -96,7 +94,7 @@ def host_use(sysfs: Sysfs) -> HostUse:
     """
     functions = sysfs.functions()
     disks = _Disks(sysfs)
-    routes = _Routes(sysfs)
+    networks = Networks(sysfs)
     uses = {}
     for function in functions:
         if _is_free(function) and function.driver is not None:
@@ -105,7 +103,7 @@ def host_use(sysfs: Sysfs) -> HostUse:
             use = (
                 ("the host's boot display" if function.boot_vga else "")
                 or disks.why(function)
-                or routes.why(function)
+                or networks.why(function)
             )
         except UnreadableError as error:
             use = f"perhaps in use by the host, which cannot be told: {error}"
@@ -170,8 +168,14 @@ class _Disks:
 
     def __init__(self, sysfs: Sysfs) -> None:
         self._blocks = f"{sysfs.root}/class/block"
-        self._mounts = _mounts(sysfs)
-        self._swaps = _swaps(sysfs)
+        self._unknown: UnreadableError | None = None
+        self._mounts: Mapping[str, str] = {}
+        self._swaps: Collection[str] = ()
+        try:
+            self._mounts = _mounts(sysfs)
+            self._swaps = _swaps(sysfs)
+        except UnreadableError as error:
+            self._unknown = error
         self._members = {
             name
             for pool in files.children(f"{sysfs.root}/fs/btrfs")
@@ -208,14 +212,14 @@ class _Disks:
     def why(self, function: PciFunction) -> str:
         """How the host uses the disks of a function; empty where not.
 
-        Raises UnreadableError.
+        Raises UnreadableError, also for any disk while it cannot be read
+        what the host has mounted or swaps on.
         """
+        blocks = self._of_function.get(function.address, ())
+        if blocks and self._unknown is not None:
+            raise self._unknown
         reasons = filter(
-            None,
-            (
-                self._why_block(block, frozenset())
-                for block in self._of_function.get(function.address, ())
-            ),
+            None, (self._why_block(block, frozenset()) for block in blocks)
         )
         return next(reasons, "")
 
@@ -267,9 +271,8 @@ def _mounts(sysfs: Sysfs) -> dict[str, str]:
     The name is for file systems over several devices (btrfs), which show
     a number of their own.  Of several places the first by name.
     """
-    lines = sysfs.table("1/mountinfo") or sysfs.table("self/mountinfo")
     found: dict[str, str] = {}
-    for line in lines:
+    for line in _mount_table(sysfs):
         fields, _, rest = line.partition(" - ")
         words = fields.split(" ")
         source = rest.split(" ")[1] if " " in rest else ""
@@ -278,6 +281,19 @@ def _mounts(sysfs: Sysfs) -> dict[str, str]:
         for key in (words[2], *_names(source)):
             found[key] = min(words[4], found.get(key, words[4]))
     return found
+
+
+def _mount_table(sysfs: Sysfs) -> list[str]:
+    """Of the host's first process, or, where that does not let itself be
+    seen, of the agent."""
+    try:
+        lines = sysfs.table("1/mountinfo")
+    except UnreadableError:
+        lines = sysfs.table("self/mountinfo")
+        if lines:
+            return lines
+        raise
+    return lines or sysfs.table("self/mountinfo")
 
 
 def _names(source: str) -> Iterator[str]:
@@ -293,69 +309,3 @@ def _swaps(sysfs: Sysfs) -> set[str]:
         for line in sysfs.table("swaps")[1:]
         if line.startswith("/dev/")
     }
-
-
-class _Routes:
-    """The interfaces that the host's default routes go over."""
-
-    def __init__(self, sysfs: Sysfs) -> None:
-        self._interfaces = f"{sysfs.root}/class/net"
-        self._used = _default_interfaces(sysfs)
-        if any(self._is_bare(name) for name in self._used):
-            # Perhaps a port of Open vSwitch (br-ex): it is not tied to the
-            # ports that lead out, but for the switch that they are in.
-            self._used |= {OPEN_VSWITCH}
-
-    def _is_bare(self, name: str) -> bool:
-        """Whether an interface is of no device and over no other."""
-        here = files.children(f"{self._interfaces}/{name}")
-        return bool(here) and not any(
-            each == "device" or each.startswith("lower_") for each in here
-        )
-
-    def why(self, function: PciFunction) -> str:
-        """Which interface of a function has the default route; empty where
-        none.  Raises UnreadableError."""
-        if not self._used:
-            return ""
-        for interface in function.interfaces:
-            by = self._used.intersection(self._above(interface))
-            if by:
-                way = f" ({min(by)})" if interface not in by else ""
-                return (
-                    "in use by the host: its default route goes over "
-                    f"{interface}{way}"
-                )
-        return ""
-
-    def _above(self, interface: str) -> set[str]:
-        """An interface and all that are made of it: bonds, bridges, VLANs."""
-        found = {interface}
-        left = [interface]
-        while left:
-            here = f"{self._interfaces}/{left.pop()}"
-            names = files.children(here)
-            upper = {
-                name.removeprefix("upper_")
-                for name in names
-                if name.startswith("upper_")
-            }
-            if "master" in names:
-                upper.add(files.target(f"{here}/master") or "")
-            left += upper - found
-            found |= upper
-        return found
-
-
-def _default_interfaces(sysfs: Sysfs) -> set[str]:
-    """By both versions of IP."""
-    found = set()
-    for line in sysfs.table("net/route"):
-        words = line.split()
-        if len(words) > 7 and words[1] == words[7] == "0" * 8:
-            found.add(words[0])
-    for line in sysfs.table("net/ipv6_route"):
-        words = line.split()
-        if len(words) > 9 and words[:2] == ["0" * 32, "00"]:
-            found.add(words[9])
-    return found - {"lo", "*"}

@@ -373,10 +373,55 @@ def test_a_disk_that_cannot_be_read_is_perhaps_in_use(
     assert _why(tree, "0000:65:00.0") == ""
 
 
+@pytest.mark.parametrize("table", ["self/mountinfo", "swaps"])
+def test_a_disk_is_perhaps_in_use_while_a_table_cannot_be_read(
+    tree: SysfsTree, table: str
+) -> None:
+    tree.add_intel_p4510()
+    tree.add_nvidia_t4()
+    (tree.proc / table).mkdir(parents=True)
+
+    reason = _why(tree, P4510)
+
+    assert reason.startswith("perhaps in use by the host")
+    assert table in reason
+    assert _why(tree, T4) == ""
+
+
+def test_the_agents_own_mounts_stand_for_those_that_cannot_be_read(
+    tree: SysfsTree,
+) -> None:
+    tree.add_intel_p4510()
+    (tree.proc / "1/mountinfo").mkdir(parents=True)
+    assert "1/mountinfo" in _why(tree, P4510)
+
+    _mount(tree, "0:99", process="self")
+    assert _why(tree, P4510) == ""
+    _mount(tree, "259:0", process="self")
+    assert "nvme0n1 is mounted" in _why(tree, P4510)
+
+
+@pytest.mark.parametrize(
+    "table", ["net/route", "net/ipv6_route", "net/if_inet6"]
+)
+def test_an_interface_is_perhaps_in_use_while_a_table_cannot_be_read(
+    tree: SysfsTree, table: str
+) -> None:
+    tree.add_intel_x710()
+    tree.add_nvidia_t4()
+    (tree.proc / table).mkdir(parents=True)
+
+    assert table in _why(tree, X710)
+    assert _why(tree, T4) == ""
+
+
 def test_rubbish_in_the_tables_is_passed_over(tree: SysfsTree) -> None:
     tree.add_intel_p4510()
     tree.add_intel_x710()
-    for name in ("1/mountinfo", "swaps", "net/route", "net/ipv6_route"):
+    for name in (
+        *("1/mountinfo", "swaps"),
+        *("net/route", "net/ipv6_route", "net/if_inet6"),
+    ):
         tree.write_proc(name, "\n \n-\n - \na b - \n/dev/\n\t\t\n" + "x " * 99)
 
     assert _why(tree, P4510) == _why(tree, X710) == ""
@@ -397,7 +442,7 @@ def test_the_interface_with_the_default_route_is_in_use(
     assert _why(tree, "0000:05:00.1") == ""
 
 
-def test_another_route_is_no_use(tree: SysfsTree) -> None:
+def test_a_link_local_route_is_no_use(tree: SysfsTree) -> None:
     tree.add_intel_x710()
     _route(tree, "eth2", destination="0000FEA9")
 
@@ -458,39 +503,67 @@ def test_interfaces_that_go_round_end(tree: SysfsTree) -> None:
     )
     _route(tree, "lan9")
 
-    assert _why(tree, X710) == ""
+    assert _why(tree, X710) == "in use by the host: one is made of eth2"
 
 
-def test_a_port_of_open_vswitch_is_in_use_with_the_switchs_own(
+def test_an_interface_with_an_address_alone_is_in_use(
     tree: SysfsTree,
 ) -> None:
-    """br-ex is not tied to the ports; the switch is their master."""
+    """Of a network for storage or management that leads nowhere else."""
     tree.add_intel_x710()
-    switch = _over(tree, "ovs-system")
-    link(
-        (tree.root / "class/net/eth2").resolve() / "master",
-        switch,
+    tree.write_proc(
+        "net/route",
+        f"{ROUTES}eth2\t0000000A\t00000000\t0001\t0\t0\t100\t00FFFFFF"
+        "\t0\t0\t0\n",
     )
-    _over(tree, "br-ex")
-    _route(tree, "br-ex")
 
-    assert "eth2 (ovs-system)" in _why(tree, X710)
+    assert _why(tree, X710) == "in use by the host: it has an address on eth2"
     assert _why(tree, "0000:05:00.1") == ""
 
 
-def test_a_port_of_open_vswitch_is_free_where_the_route_is_elsewhere(
+def test_an_address_of_ipv6_that_is_not_the_links_alone_counts(
     tree: SysfsTree,
 ) -> None:
     tree.add_intel_x710()
-    switch = _over(tree, "ovs-system")
+    tree.write_proc(
+        "net/if_inet6",
+        f"fe80{'0' * 24}0002 04 40 20 80     eth3\n"
+        f"fd00{'0' * 24}0001 03 40 00 80     eth2\n",
+    )
+
+    assert "an address on eth2" in _why(tree, X710)
+    assert _why(tree, "0000:05:00.1") == ""
+
+
+@pytest.mark.parametrize("route", ["br-ex", "eth3"])
+def test_a_port_of_open_vswitch_is_in_use_wherever_the_route_is(
+    tree: SysfsTree, route: str
+) -> None:
+    """Its other ports are those of guests."""
+    tree.add_intel_x710()
     link(
         (tree.root / "class/net/eth2").resolve() / "master",
-        switch,
+        _over(tree, "ovs-system"),
     )
-    _route(tree, "eth3")
+    _over(tree, "br-ex")
+    _route(tree, route)
 
-    assert _why(tree, X710) == ""
-    assert "eth3" in _why(tree, "0000:05:00.1")
+    assert _why(tree, X710) == (
+        "in use by the host: ovs-system is made of eth2"
+    )
+    assert ("eth3" in _why(tree, "0000:05:00.1")) is (route == "eth3")
+
+
+def test_a_port_of_a_bond_is_in_use_without_a_route(tree: SysfsTree) -> None:
+    tree.add_intel_x710(vfs=1)
+    link(
+        (tree.root / "class/net/eth2").resolve() / "master",
+        _over(tree, "bond0"),
+    )
+
+    assert _why(tree, X710) == "in use by the host: bond0 is made of eth2"
+    assert _why(tree, "0000:05:00.1") == ""
+    assert _why(tree, "0000:05:02.0") == ""
 
 
 def test_virtual_functions_are_not_used_by_their_parents_route(
