@@ -30,8 +30,11 @@ from cyborg.hardware.pci import parse_address
 MATCH_KEYS = frozenset({"vendor_id", "product_id", "address", "devname"})
 PLAIN_TAG_LIMIT = 128
 """Characters of a tag's value in JSON: it has to fit an attach handle."""
+TAG_KEY_LIMIT = 255
 
-_RESERVED_TAGS = frozenset({"rc", "numa_node", "pcie_root", "iommu_group"})
+_RESERVED_TAGS = frozenset(
+    {"rc", "numa_node", "pcie_root", "iommu_group", "also_claimed_by"}
+)
 _PARTS = ("domain", "bus", "slot", "function")
 _HIGHEST = {"domain": 0xFFFFFFFF, "bus": 0xFF, "slot": 0x1F, "function": 7}
 _GLOB = re.compile(r"[0-9a-fA-F*?\[\]!-]*")
@@ -111,7 +114,7 @@ class _Regex:
                 raise EntryError(f"{name} must be a text")
             try:
                 parts[name] = re.compile(pattern, re.IGNORECASE)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise EntryError(
                     f"{name} {pattern!r} is not a regular expression: {error}"
                 ) from None
@@ -187,7 +190,7 @@ def parse(option: str, values: Iterable[str]) -> tuple[Entry, ...]:
             raise OptionError(
                 option, f"{where}: {error}: {value[:80]!r}"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OptionError(
                 option, f"{where} is not JSON: {error}: {value[:80]!r}"
             ) from error
@@ -312,13 +315,24 @@ def _tags(item: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 def _tag(key: str, value: object) -> str:
     if not key or key in _RESERVED_TAGS or key.startswith("trait"):
         raise EntryError(f"a tag must not be called {key!r}")
+    if len(key) > TAG_KEY_LIMIT or not _is_storable(key):
+        raise EntryError(f"a tag must not be called {key[:40]!a}")
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int | float):
         raise EntryError(f"tag {key!r} must be a text")
     text = str(value)
+    if not _is_storable(text):
+        raise EntryError(f"tag {key!r} holds what is no text: {text[:40]!a}")
     if len(json.dumps(text)) - 2 > PLAIN_TAG_LIMIT:
         raise EntryError(
             f"tag {key!r} is longer than {PLAIN_TAG_LIMIT} characters in JSON"
         )
     return text
+
+
+def _is_storable(text: str) -> bool:
+    """Whether every database takes the text."""
+    return not any(
+        letter == "\x00" or "\ud800" <= letter <= "\udfff" for letter in text
+    )

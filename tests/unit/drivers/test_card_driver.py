@@ -268,7 +268,9 @@ def test_how_long_cleaning_may_take_is_an_operators_business(
     assert [device.clean_seconds for device in stubborn] == [None]
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "soon", "86401"])
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, "", "0", "-1", "1.5", "soon", "86401"]
+)
 def test_a_wrong_time_is_an_error_that_names_the_option(
     tree: SysfsTree, text: str
 ) -> None:

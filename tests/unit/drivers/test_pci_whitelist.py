@@ -240,6 +240,7 @@ def test_tags_are_kept_as_text_and_names_made_legal() -> None:
     ("value", "reason"),
     [
         ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("{", "not JSON"),
         ("8086:154c", "not JSON"),
         ("null", "must be an object"),
@@ -301,3 +302,22 @@ def test_a_mistake_names_the_option_the_entry_and_the_reason(
 def test_a_mistake_in_a_list_names_its_place_in_it() -> None:
     with pytest.raises(OptionError, match="value 1, entry 2: names no"):
         whitelist.parse(OPTION, ['[{"vendor_id": "8086"}, {}]'])
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"address": {"bus": "a{99999999999999999999}"}},
+        {"address": {"bus": "(" * 9_000}},
+        {"vendor_id": "10de", "physical_network": "\0"},
+        {"vendor_id": "10de", "physical_network": "\ud800"},
+        {"vendor_id": "10de", "\0": "x"},
+        {"vendor_id": "10de", "k" * 256: "x"},
+        {"vendor_id": "10de", "also_claimed_by": "x"},
+    ],
+)
+def test_what_cannot_be_stored_or_compiled_is_an_error_of_the_option(
+    item: dict[str, object],
+) -> None:
+    with pytest.raises(OptionError, match="value 1"):
+        whitelist.parse(OPTION, [json.dumps(item)])
