@@ -14,6 +14,30 @@ from oslo_config import cfg
 from cyborg.hardware import privileged  # noqa: F401 - it registers the option
 from cyborg.privsep import agent_privileged
 
+IDENTIFY = ["nvme", "id-ctrl", "/dev/nvme0", "-o", "json"]
+PROGRAM = [
+    "xbmgmt",
+    "program",
+    "--device",
+    "0000:3b:00.0",
+    "--user",
+    "/tmp/a.xclbin",
+    "--force",
+]
+CONFIGURE = [
+    "fpgaconf",
+    "--segment",
+    "0x0000",
+    "--bus",
+    "0x5e",
+    "--device",
+    "0x00",
+    "--function",
+    "0x0",
+    "/a.gbs",
+]
+"""Commands that the helper runs."""
+
 
 @contextlib.contextmanager
 def privileged_here(root: Path, tools: Path | None = None) -> Iterator[None]:

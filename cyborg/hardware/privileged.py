@@ -33,6 +33,8 @@ from typing import NoReturn
 
 from oslo_config import cfg
 
+from cyborg.hardware.commands import COMMANDS
+from cyborg.hardware.commands import is_allowed
 from cyborg.privsep import agent_privileged
 
 BUSY_PAUSE = 0.1
@@ -71,9 +73,10 @@ WRITABLE = {
 """The files that can be written: patterns of their place below the root of
 sysfs, once every link is followed."""
 
-TOOLS = frozenset({"blkdiscard", "fpgaconf", "nvme", "sriov-manage", "xbmgmt"})
-"""The tools that can be run, by these bare names, besides those that the
-helper's own `[agent] further_tools` names."""
+TOOLS = frozenset(COMMANDS)
+"""The tools that can be run, by these bare names, each by the command lines
+of `commands.py` alone; besides those that the helper's own
+`[agent] further_tools` names, which run with any words."""
 
 DIRECTORIES = (
     "/usr/local/sbin",
@@ -153,9 +156,12 @@ def run(command: Sequence[str], timeout: float) -> tuple[int, str, str]:
     """
     deadline = time.monotonic() + timeout
     places = _safe_places()
+    tool = _tool(command[0], places)
+    if command[0] in TOOLS and not is_allowed(command):
+        raise PrivilegedError("may not be run so", EACCES)
     try:
         process = subprocess.Popen(
-            [_tool(command[0], places), *command[1:]],
+            [tool, *command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

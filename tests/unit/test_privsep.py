@@ -30,6 +30,9 @@ from cyborg.hardware.tools import ToolError
 from cyborg.hardware.tools import Tools
 from cyborg.hardware.writes import Writer
 from cyborg.privsep import agent_privileged
+from tests.privileged import CONFIGURE
+from tests.privileged import IDENTIFY
+from tests.privileged import PROGRAM
 from tests.privileged import add_tool
 from tests.sysfs import SysfsTree
 
@@ -220,13 +223,13 @@ def test_tools_run_in_the_helper(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     add_tool(tools, "xbmgmt", "echo no card >&2; exit 1")
 
-    said = Tools().run(["nvme", "list"], 10.0)
+    said = Tools().run(IDENTIFY, 10.0)
 
-    assert said == f"{_helper()} list\n"
+    assert said == f"{_helper()} {' '.join(IDENTIFY[1:])}\n"
     with pytest.raises(ToolError, match=r"xbmgmt failed .* 1: no card"):
-        Tools().run(["xbmgmt"], 10.0)
+        Tools().run(PROGRAM, 10.0)
     with pytest.raises(ToolError, match="fpgaconf is not installed"):
-        Tools().run(["fpgaconf"], 10.0)
+        Tools().run(CONFIGURE, 10.0)
     with pytest.raises(ToolError, match="sh is no tool"):
         Tools().run(["sh", "-c", "id"], 10.0)
 
@@ -379,7 +382,7 @@ def test_a_helper_that_cannot_be_started_is_said_to_be(
     assert caught.value.errno is None
 
     with pytest.raises(ToolError, match="nvme was not run: the privileged"):
-        Tools().run(["nvme"], timeout=5.0)
+        Tools().run(IDENTIFY, timeout=5.0)
 
 
 def test_a_helper_that_never_connects_is_not_waited_for(

@@ -22,6 +22,9 @@ from oslo_config import cfg
 from cyborg.conf import agent
 from cyborg.hardware import privileged
 from cyborg.hardware.privileged import PrivilegedError
+from tests.privileged import CONFIGURE
+from tests.privileged import IDENTIFY
+from tests.privileged import PROGRAM
 from tests.privileged import add_tool
 from tests.privileged import privileged_here
 from tests.sysfs import SysfsTree
@@ -447,11 +450,11 @@ def test_a_child_that_hangs_holds_nothing_of_the_helper(
 def test_a_tool_answers_with_status_output_and_errors(
     tree: SysfsTree,
 ) -> None:
-    _tool(tree, "nvme", 'echo "$@"; echo no good >&2; exit 7')
+    _tool(tree, "xbmgmt", 'shift 4; echo "$@"; echo no good >&2; exit 7')
 
-    answer = privileged.run(["nvme", "id-ctrl", "/dev/nvme0", "a b"], 10.0)
+    answer = privileged.run([*PROGRAM[:-2], "/a b", "--force"], 10.0)
 
-    assert answer == (7, "id-ctrl /dev/nvme0 a b\n", "no good\n")
+    assert answer == (7, "/a b --force\n", "no good\n")
 
 
 def test_a_tool_cannot_ask_and_speaks_english_and_is_alone(
@@ -464,7 +467,7 @@ def test_a_tool_cannot_ask_and_speaks_english_and_is_alone(
         "ps -o sid= -p $$; echo $$",
     )
 
-    _, output, _ = privileged.run(["xbmgmt"], 10.0)
+    _, output, _ = privileged.run(PROGRAM, 10.0)
 
     lines = output.split("\n")
     assert lines[0] == "[] C / 0022"
@@ -490,9 +493,12 @@ def test_a_tool_that_the_helpers_file_names_is_run(
     with pytest.raises(PrivilegedError, match="further_tools"):
         privileged.run(["acmeflash"], 10.0)
 
-    further_tools(["acmeflash", "/bin/echo", "../acmeflash", ""])
+    further_tools(["acmeflash", "/bin/echo", "../acmeflash", "", "nvme"])
 
     assert privileged.run(["acmeflash"], 10.0) == (0, "done\n", "")
+    _tool(tree, "nvme", "echo evil")
+    with pytest.raises(PrivilegedError, match="may not be run so"):
+        privileged.run(["nvme", "list"], 10.0)
     for name in ("/bin/echo", "../acmeflash", ""):
         with pytest.raises(PrivilegedError, match=r"no tool|not installed"):
             privileged.run([name, "x"], 10.0)
@@ -506,11 +512,52 @@ def further_tools() -> Iterator[Callable[[list[str]], None]]:
     cfg.CONF.clear_override(**option)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nvme",
+        "nvme list",
+        "nvme telemetry-log /dev/nvme0 --output-file=/etc/cron.d/x",
+        "nvme admin-passthru /dev/nvme0 --opcode=0x80",
+        "nvme id-ctrl /dev/nvme0 -o json --raw-binary",
+        "nvme id-ctrl /dev/../etc/shadow -o json",
+        "nvme id-ctrl /dev/nvme0 -o json\0x",
+        "nvme id-ctrl /dev/nvme\u0663 -o json",
+        "nvme format /dev/sda -n 1 -s 1 -l 0 -t 1 --force",
+        "nvme sanitize /dev/nvme0 -a 2 --force",
+        "blkdiscard -z -o 0 -l 512 /dev/sda",
+        "blkdiscard -f /dev/nvme0n1",
+        "fpgaconf /etc/shadow",
+        "sriov-manage -d 0000:af:00.0",
+        "sriov-manage -e ALL",
+        "xbmgmt examine --device 0000:3b:00.0 --output /etc/cron.d/x",
+        "xbmgmt program --device 0000:3b:00.0 --revert-to-golden --force",
+    ],
+)
+def test_a_tool_does_nothing_but_what_drivers_need(
+    tree: SysfsTree, line: str
+) -> None:
+    words = line.split(" ")
+    _tool(tree, words[0], "echo evil")
+
+    with pytest.raises(PrivilegedError, match="may not be run so") as caught:
+        privileged.run(words, 10.0)
+
+    assert caught.value.errno == errno.EACCES
+
+
+def test_two_words_in_one_are_not_two(tree: SysfsTree) -> None:
+    _tool(tree, "nvme", "echo evil")
+
+    with pytest.raises(PrivilegedError, match="may not be run so"):
+        privileged.run(["nvme", " ".join(IDENTIFY[1:])], 10.0)
+
+
 def test_a_tool_that_is_not_installed_says_so(
     tree: SysfsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(PrivilegedError, match="is not installed") as caught:
-        privileged.run(["fpgaconf"], 10.0)
+        privileged.run(CONFIGURE, 10.0)
 
     assert caught.value.errno == errno.ENOENT
 
@@ -523,14 +570,14 @@ def test_a_tool_is_not_taken_from_where_others_could_put_it(
     monkeypatch.setenv("PATH", f"{shared}:.::/nowhere:{os.environ['PATH']}")
 
     with pytest.raises(PrivilegedError, match="is not installed"):
-        privileged.run(["fpgaconf"], 10.0)
+        privileged.run(CONFIGURE, 10.0)
 
 
 def test_a_tool_that_others_could_change_is_not_run(tree: SysfsTree) -> None:
     _tool(tree, "fpgaconf", "echo evil").chmod(0o777)
 
     with pytest.raises(PrivilegedError, match="belongs to others"):
-        privileged.run(["fpgaconf"], 10.0)
+        privileged.run(CONFIGURE, 10.0)
 
 
 def test_a_tool_finds_only_trusted_programs(
@@ -542,7 +589,7 @@ def test_a_tool_finds_only_trusted_programs(
     monkeypatch.setenv("PATH", f"{shared}:{os.environ['PATH']}")
     _tool(tree, "sriov-manage", 'echo "$PATH"')
 
-    _, output, _ = privileged.run(["sriov-manage"], 10.0)
+    _, output, _ = privileged.run(["sriov-manage", "-e", T4], 10.0)
 
     assert str(shared) not in output
     assert str(tmp_path / "tools") in output
@@ -553,7 +600,7 @@ def test_a_file_that_is_no_program_is_a_failure(tree: SysfsTree) -> None:
     _tool(tree, "nvme", "").write_bytes(b"\x7fELF rubbish")
 
     with pytest.raises(PrivilegedError, match="cannot be started"):
-        privileged.run(["nvme"], 10.0)
+        privileged.run(IDENTIFY, 10.0)
 
 
 def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(
@@ -567,7 +614,7 @@ def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(
     before = _open_descriptors()
 
     with pytest.raises(PrivilegedError, match=r"longer than 0\.5 s"):
-        privileged.run(["nvme", "format"], 0.5)
+        privileged.run(IDENTIFY, 0.5)
 
     assert _open_descriptors() == before
     _await_no_children()
@@ -594,7 +641,7 @@ def test_a_tool_that_cannot_be_ended_is_left_behind_and_reaped_later(
 
     started = time.monotonic()
     with pytest.raises(PrivilegedError, match="longer than"):
-        privileged.run(["nvme", "format"], 0.3)
+        privileged.run(IDENTIFY, 0.3)
     assert time.monotonic() - started < 5
 
     fifo.read_text()
@@ -611,7 +658,7 @@ def test_what_a_tool_left_running_is_not_waited_for(
     )
 
     started = time.monotonic()
-    status, output, _ = privileged.run(["xbmgmt"], 60.0)
+    status, output, _ = privileged.run(PROGRAM, 60.0)
 
     assert (status, output) == (0, "done\n")
     assert time.monotonic() - started < 30
@@ -629,7 +676,7 @@ def test_a_tool_that_never_stops_talking_is_kept_in_bounds(
         "head -c 3000000 /dev/zero >&2; echo last >&2",
     )
 
-    status, output, errors = privileged.run(["nvme"], 60.0)
+    status, output, errors = privileged.run(IDENTIFY, 60.0)
 
     assert status == 0
     assert (len(output), len(errors)) == (limit, limit)
@@ -640,10 +687,10 @@ def test_a_tool_that_never_stops_talking_is_kept_in_bounds(
 def test_output_that_is_no_text_is_taken_as_it_is(tree: SysfsTree) -> None:
     _tool(tree, "nvme", "printf 'a\\377b'")
 
-    assert privileged.run(["nvme"], 10.0)[1] == "a\N{REPLACEMENT CHARACTER}b"
+    assert privileged.run(IDENTIFY, 10.0)[1] == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_a_signal_that_ended_a_tool_is_its_status(tree: SysfsTree) -> None:
     _tool(tree, "nvme", "kill -9 $$")
 
-    assert privileged.run(["nvme"], 10.0)[0] == -9
+    assert privileged.run(IDENTIFY, 10.0)[0] == -9

@@ -11,6 +11,8 @@ import pytest
 from cyborg.hardware.tools import LAST_CHARACTERS
 from cyborg.hardware.tools import ToolError
 from cyborg.hardware.tools import Tools
+from tests.privileged import IDENTIFY
+from tests.privileged import PROGRAM
 from tests.privileged import add_tool
 from tests.privileged import privileged_here
 
@@ -32,9 +34,9 @@ def _failure(command: list[str], timeout: float = 10.0) -> str:
 def test_what_a_tool_prints_is_the_answer(place: Path) -> None:
     add_tool(place, "nvme", 'echo "$@"; echo a warning >&2')
 
-    answer = Tools().run(("nvme", "id-ctrl", "/dev/nvme0"), 10.0)
+    answer = Tools().run(tuple(IDENTIFY), 10.0)
 
-    assert answer == "id-ctrl /dev/nvme0\n"
+    assert answer == "id-ctrl /dev/nvme0 -o json\n"
 
 
 def test_a_tool_that_is_not_installed_says_so(place: Path) -> None:
@@ -48,22 +50,22 @@ def test_a_tool_that_is_not_ours_is_refused(place: Path) -> None:
 def test_a_tool_that_fails_is_quoted(place: Path) -> None:
     add_tool(place, "nvme", "echo one; printf 'a\\n\\n  b \\n' >&2; exit 1")
 
-    assert _failure(["nvme"]) == "nvme failed with exit status 1: a; b"
+    assert _failure(IDENTIFY) == "nvme failed with exit status 1: a; b"
 
 
 def test_only_the_last_lines_are_quoted(place: Path) -> None:
     add_tool(place, "nvme", "seq 1 9 >&2; exit 1")
-    assert _failure(["nvme"]).endswith(": 5; 6; 7; 8; 9")
+    assert _failure(IDENTIFY).endswith(": 5; 6; 7; 8; 9")
 
     add_tool(place, "nvme", "head -c 9999 /dev/zero | tr '\\0' x >&2; exit 1")
-    words = _failure(["nvme"]).rpartition(": ")[2]
+    words = _failure(IDENTIFY).rpartition(": ")[2]
     assert words == "x" * LAST_CHARACTERS
 
 
 def test_a_tool_that_fails_in_silence_is_said_to(place: Path) -> None:
     add_tool(place, "nvme", "exit 3")
 
-    assert _failure(["nvme"]) == (
+    assert _failure(IDENTIFY) == (
         "nvme failed with exit status 3: it said nothing on stderr"
     )
 
@@ -71,10 +73,10 @@ def test_a_tool_that_fails_in_silence_is_said_to(place: Path) -> None:
 def test_a_tool_that_a_signal_ended_says_which(place: Path) -> None:
     add_tool(place, "nvme", "echo oh >&2; kill -11 $$")
 
-    assert _failure(["nvme"]) == "nvme was ended by signal 11: oh"
+    assert _failure(IDENTIFY) == "nvme was ended by signal 11: oh"
 
 
 def test_a_tool_that_takes_too_long_says_so(place: Path) -> None:
     add_tool(place, "xbmgmt", "sleep 600")
 
-    assert _failure(["xbmgmt"], 0.2) == "xbmgmt took longer than 0.2 s"
+    assert _failure(PROGRAM, 0.2) == "xbmgmt took longer than 0.2 s"
