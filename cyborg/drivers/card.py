@@ -208,10 +208,9 @@ def each(
     found = []
     for function in functions:
         try:
-            one = device(function)
+            one = _tried(host, function, device)
         except UnreadableError as error:
-            if not _is_gone(host, function):
-                host.sysfs.leave_out(function.address, str(error), name)
+            host.sysfs.leave_out(function.address, str(error), name)
             continue
         host.sysfs.well(function.address, name)
         if one is not None:
@@ -219,11 +218,24 @@ def each(
     return found
 
 
-def _is_gone(host: DriverHost, function: PciFunction) -> bool:
+def _tried(
+    host: DriverHost,
+    function: PciFunction,
+    device: Callable[[PciFunction], inventory.Device | None],
+) -> inventory.Device | None:
+    """What `device` makes of a function; None where that went away.
+
+    It is asked once more where a file cannot be read: the files of a driver
+    go while a guest gets the function, and the device is still there.
+    """
     try:
-        return host.sysfs.function(function.address) is None
-    except HardwareError:
-        return False
+        return device(function)
+    except UnreadableError:
+        try:
+            now = host.sysfs.function(function.address)
+        except HardwareError:
+            now = function
+        return None if now is None else device(now)
 
 
 def clean_seconds(host: DriverHost, name: str, default: bool) -> int | None:

@@ -14,6 +14,7 @@ from cyborg import inventory
 from cyborg.drivers import base
 from cyborg.drivers import card
 from cyborg.hardware import files
+from cyborg.hardware.files import UnreadableError
 from cyborg.hardware.pci import HardwareError
 from cyborg.hardware.pci import PciFunction
 from tests.driver_host import driver_host
@@ -467,3 +468,27 @@ def test_carving_that_the_kernel_refuses_fails_with_its_reason(
 
     with pytest.raises(exception.DeviceFailed, match="driver i40e cannot"):
         driver.carve(_function(tree, "0000:05:00.0"), 4, 10)
+
+
+def test_a_card_whose_driver_leaves_it_while_it_is_read_is_reported(
+    tree: SysfsTree, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A guest gets it just then."""
+    tree.add_nvidia_t4()
+    host = driver_host(tree.root)
+    driver = CardDriver(host)
+    tried: list[PciFunction] = []
+
+    def device(function: PciFunction) -> inventory.Device:
+        tried.append(function)
+        if len(tried) == 1:
+            tree.unbind(function.address)
+            raise UnreadableError("nvme0/model", "No such file or directory")
+        return driver.device(function)
+
+    functions = filter(driver.claims, host.sysfs.functions())
+    (found,) = card.each(host, "example", functions, device)
+
+    assert found.fault == ""
+    assert [one.driver for one in tried] == ["nvidia", None]
+    assert not caplog.records
