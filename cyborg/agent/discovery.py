@@ -19,6 +19,7 @@ from oslo_log import log
 
 from cyborg import exception
 from cyborg import inventory
+from cyborg.agent import groups
 from cyborg.agent import isolation
 from cyborg.agent import vetting
 from cyborg.agent.claims import Claims
@@ -198,18 +199,17 @@ class Discovery:
             for name, devices in fit.items()
         }
         self._say(errors, complaints)
-        return Findings(
-            tuple(
-                sorted(
-                    (
-                        device
-                        for name, devices in self._known.items()
-                        if name not in errors
-                        for device in devices
-                    ),
-                    key=lambda one: one.controlpath,
-                )
+        found = sorted(
+            (
+                device
+                for name, devices in self._known.items()
+                if name not in errors
+                for device in devices
             ),
+            key=lambda one: one.controlpath,
+        )
+        return Findings(
+            groups.settled(found),
             tuple(
                 inventory.DriverFault(name, error)
                 for name, error in errors.items()
