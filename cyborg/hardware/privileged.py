@@ -59,19 +59,15 @@ _FUNCTION = r"devices/(?:[^/]+/)+[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]"
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 WRITABLE = {
-    "virtual functions": (
-        rf"{_FUNCTION}/(?:sriov_numvfs|sriov_drivers_autoprobe)"
-    ),
+    "virtual functions": rf"{_FUNCTION}/sriov_numvfs",
     "reset": rf"{_FUNCTION}/(?:reset|reset_method)",
-    "choice of driver": rf"{_FUNCTION}/driver_override",
-    "driver": r"bus/pci/(?:drivers/[^/]+/(?:bind|unbind)|drivers_probe)",
     "making of mdevs": rf"{_FUNCTION}/mdev_supported_types/[^/]+/create",
     "removal of mdevs": rf"{_FUNCTION}/{_UUID}/remove",
     "NVIDIA vGPUs": rf"{_FUNCTION}/nvidia/current_vgpu_type",
-    "QAT": rf"{_FUNCTION}/qat/(?:state|cfg_services)",
 }
-"""The files that can be written: patterns of their place below the root of
-sysfs, once every link is followed."""
+"""The files that can be written, which are those that drivers of ours write:
+patterns of their place below the root of sysfs, once every link is followed.
+What takes a device from its driver is not among them."""
 
 TOOLS = frozenset(COMMANDS)
 """The tools that can be run, by these bare names, each by the command lines

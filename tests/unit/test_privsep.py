@@ -157,14 +157,14 @@ def test_the_helper_writes_to_its_root_alone(
     other = SysfsTree(tmp_path / "other")
     twin = other.add_nvidia_t4()
 
-    Writer().write(f"{path}/driver_override", "vfio-pci")
+    Writer().write(f"{path}/reset_method", "flr")
 
-    assert (path / "driver_override").read_text() == "vfio-pci\n"
+    assert (path / "reset_method").read_text() == "flr\n"
     for refused in (
         path / "remove",
         path / "vendor",
-        path.parent / "0000:01:00.0" / "driver_override",
-        twin / "driver_override",
+        path.parent / "0000:01:00.0" / "reset_method",
+        twin / "reset_method",
     ):
         before = refused.read_text() if refused.exists() else None
         with pytest.raises(HardwareError) as caught:
@@ -178,19 +178,19 @@ def test_the_caller_cannot_tell_it_another_root(
     tree: SysfsTree, tmp_path: Path
 ) -> None:
     twin = SysfsTree(tmp_path / "other").add_nvidia_t4()
-    Writer().write(f"{tree.add_nvidia_t4()}/driver_override", "vfio-pci")
+    Writer().write(f"{tree.add_nvidia_t4()}/reset_method", "flr")
 
     cfg.CONF.set_override("sysfs_root", str(tmp_path / "other"), group="agent")
 
     with pytest.raises(HardwareError, match="is not below"):
-        Writer().write(f"{twin}/driver_override", "1")
+        Writer().write(f"{twin}/reset_method", "1")
 
 
 @needs_root
 def test_the_helper_keeps_two_rights_and_no_more(
     tree: SysfsTree,
 ) -> None:
-    Writer().write(f"{tree.add_nvidia_t4()}/driver_override", "vfio-pci")
+    Writer().write(f"{tree.add_nvidia_t4()}/reset_method", "flr")
 
     status = Path(f"/proc/{_helper()}/status").read_text()
     fields = dict(
@@ -257,7 +257,7 @@ def test_long_calls_do_not_keep_others_waiting(
     ]
     for thread in threads:
         thread.start()
-    Writer().write(f"{path}/driver_override", "vfio-pci")
+    Writer().write(f"{path}/reset_method", "flr")
 
     assert any(thread.is_alive() for thread in threads)
     for thread in threads:
@@ -267,7 +267,7 @@ def test_long_calls_do_not_keep_others_waiting(
 
 @needs_root
 def test_a_helper_that_died_is_started_again(tree: SysfsTree) -> None:
-    path = f"{tree.add_nvidia_t4()}/driver_override"
+    path = f"{tree.add_nvidia_t4()}/reset_method"
     Writer().write(path, "one")
     first = _helper()
 
@@ -284,7 +284,7 @@ def test_a_helper_that_dies_at_work_fails_its_callers(
     tree: SysfsTree,
 ) -> None:
     path = tree.add_nvidia_t4()
-    Writer().write(f"{path}/driver_override", "one")
+    Writer().write(f"{path}/reset_method", "one")
     hanging = path / "reset"
     hanging.unlink()
     os.mkfifo(hanging)
@@ -304,11 +304,11 @@ def test_many_that_begin_at_once_start_one_helper(
     tree: SysfsTree, caplog: pytest.LogCaptureFixture
 ) -> None:
     paths = [
-        f"{tree.add_nvidia_t4(f'0000:{bus:02x}:00.0')}/driver_override"
+        f"{tree.add_nvidia_t4(f'0000:{bus:02x}:00.0')}/reset_method"
         for bus in range(0x20, 0x28)
     ]
     threads = [
-        threading.Thread(target=Writer().write, args=(path, "vfio-pci"))
+        threading.Thread(target=Writer().write, args=(path, "flr"))
         for path in paths
     ]
     for thread in threads:
@@ -316,7 +316,7 @@ def test_many_that_begin_at_once_start_one_helper(
     for thread in threads:
         thread.join()
 
-    assert {Path(path).read_text() for path in paths} == {"vfio-pci\n"}
+    assert {Path(path).read_text() for path in paths} == {"flr\n"}
     said = [record.getMessage() for record in caplog.records]
     assert len([text for text in said if "Running privsep" in text]) == 1
     assert not [text for text in said if "already running" in text]

@@ -80,21 +80,11 @@ def _everything_writable(tree: SysfsTree) -> list[str]:
     tree.add_intel_4xxx()
     tree.add_nvidia_l40s()
     tree.add_mdev(T4, "nvidia-222", IDENTITY)
-    (tree.path(QAT) / "sriov_drivers_autoprobe").write_text("1\n")
-    (tree.root / "bus/pci/drivers_probe").touch()
     function = f"bus/pci/devices/{QAT}"
     return [
         f"{function}/sriov_numvfs",
-        f"{function}/sriov_drivers_autoprobe",
         f"{function}/reset",
         f"{function}/reset_method",
-        f"{function}/driver_override",
-        f"{function}/driver/unbind",
-        f"{function}/qat/state",
-        f"{function}/qat/cfg_services",
-        "bus/pci/drivers/4xxx/bind",
-        "bus/pci/drivers/4xxx/unbind",
-        "bus/pci/drivers_probe",
         f"bus/pci/devices/{T4}/mdev_supported_types/nvidia-222/create",
         f"class/mdev_bus/{T4}/mdev_supported_types/nvidia-222/create",
         f"bus/mdev/devices/{IDENTITY}/remove",
@@ -120,8 +110,8 @@ def test_what_was_there_is_overwritten_wholly(tree: SysfsTree) -> None:
 
 
 def test_an_empty_value_is_an_empty_line(tree: SysfsTree) -> None:
-    """Which is how a choice of driver is taken back."""
-    path = tree.add_nvidia_t4() / "driver_override"
+    """Which is how the kernel is told to use no method."""
+    path = tree.add_nvidia_t4() / "reset_method"
 
     privileged.write(str(path), "", 10.0)
 
@@ -129,11 +119,11 @@ def test_an_empty_value_is_an_empty_line(tree: SysfsTree) -> None:
 
 
 def test_a_write_leaves_no_process_and_no_descriptor(tree: SysfsTree) -> None:
-    path = tree.add_nvidia_t4() / "driver_override"
+    path = tree.add_nvidia_t4() / "reset_method"
     before = _open_descriptors()
 
     for _ in range(3):
-        privileged.write(str(path), "vfio-pci", 10.0)
+        privileged.write(str(path), "flr", 10.0)
 
     assert _open_descriptors() == before
     _await_no_children()
@@ -172,6 +162,10 @@ def _refused(path: Path | str, value: str = "1") -> PrivilegedError:
         "nvidia/vgpu_params",
         "qat/num_rps",
         "driver/new_id",
+        "driver/unbind",
+        "driver_override",
+        "qat/state",
+        "sriov_drivers_autoprobe",
         "",
     ],
 )
@@ -193,6 +187,8 @@ def test_another_file_of_a_function_is_refused(
         "module/nvidia/parameters/x",
         "bus/pci/rescan",
         "bus/usb/drivers/hub/unbind",
+        "bus/pci/drivers/nvme/unbind",
+        "bus/pci/drivers_probe",
         "devices/platform/reset",
         "reset",
         "kernel/uevent_helper",
@@ -260,13 +256,13 @@ def test_a_file_is_never_made(tree: SysfsTree) -> None:
 def test_the_root_is_the_configurations_and_may_be_a_link(
     tree: SysfsTree, tmp_path: Path
 ) -> None:
-    path = tree.add_nvidia_t4() / "driver_override"
+    path = tree.add_nvidia_t4() / "reset_method"
     (tmp_path / "link").symlink_to(tree.root)
     cfg.CONF.set_override("sysfs_root", str(tmp_path / "link"), group="agent")
 
-    privileged.write(str(path), "vfio-pci", 10.0)
+    privileged.write(str(path), "flr", 10.0)
 
-    assert path.read_text() == "vfio-pci\n"
+    assert path.read_text() == "flr\n"
 
 
 def test_without_a_configuration_the_root_is_that_of_the_agent() -> None:
@@ -281,13 +277,13 @@ def test_without_a_configuration_the_root_is_that_of_the_agent() -> None:
 def test_a_value_that_is_not_one_short_line_is_refused(
     tree: SysfsTree, value: str
 ) -> None:
-    path = tree.add_nvidia_t4() / "driver_override"
+    path = tree.add_nvidia_t4() / "reset_method"
 
     with pytest.raises(PrivilegedError) as caught:
         privileged.write(str(path), value, 10.0)
 
     assert caught.value.errno == errno.EINVAL
-    assert path.read_text() == "(null)\n"
+    assert path.read_text() == "flr bus\n"
 
 
 # What the kernel says, and when it says nothing ----------------------------
@@ -336,7 +332,7 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kernels = os.open
 
     def busy_open(path: str, flags: int, mode: int = 0o777) -> int:
-        if str(path).endswith("/driver_override") and marker.exists():
+        if str(path).endswith("/reset_method") and marker.exists():
             raise OSError(errno.EBUSY, "")
         return kernels(path, flags, mode)
 
@@ -347,26 +343,26 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_busy_is_tried_until_it_is_not(
     tree: SysfsTree, busy: Path
 ) -> None:
-    path = tree.add_nvidia_t4() / "driver_override"
+    path = tree.add_nvidia_t4() / "reset_method"
     timer = threading.Timer(0.3, busy.unlink)
     timer.start()
 
-    privileged.write(str(path), "vfio-pci", 30.0)
+    privileged.write(str(path), "flr", 30.0)
 
     timer.join()
-    assert path.read_text() == "vfio-pci\n"
+    assert path.read_text() == "flr\n"
 
 
 def test_what_stays_busy_fails_as_such_when_the_time_is_up(
     tree: SysfsTree, busy: Path
 ) -> None:
-    path = tree.add_nvidia_t4() / "driver_override"
+    path = tree.add_nvidia_t4() / "reset_method"
 
     with pytest.raises(PrivilegedError, match="busy") as caught:
-        privileged.write(str(path), "vfio-pci", 1.0)
+        privileged.write(str(path), "flr", 1.0)
 
     assert caught.value.errno == errno.EBUSY
-    assert path.read_text() == "(null)\n"
+    assert path.read_text() == "flr bus\n"
 
 
 def test_a_write_that_does_not_end_is_ended(tree: SysfsTree) -> None:
@@ -402,7 +398,7 @@ def test_a_write_that_cannot_be_ended_is_left_behind_and_reaped_later(
 
 def test_writes_go_on_beside_one_that_hangs(tree: SysfsTree) -> None:
     hanging = _pipe(tree.add_nvidia_t4() / "reset")
-    path = tree.path(T4) / "driver_override"
+    path = tree.path(T4) / "reset_method"
     failures: list[PrivilegedError] = []
 
     def hang() -> None:
