@@ -233,7 +233,7 @@ class Disks:
         try:
             return self._cli.identify(controller, ASK_SECONDS)
         except ToolError as error:
-            level = logging.DEBUG if self._said.is_set() else logging.INFO
+            level = logging.DEBUG if self._said.is_set() else logging.WARNING
             self._said.set()
             LOG.log(
                 level,
