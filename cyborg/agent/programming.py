@@ -132,7 +132,8 @@ class Programmer:
         job = self._orders.known(order.job_uuid) or self._begin(order)
         if not self._orders.wait(job, order.timeout + self._late):
             raise exception.Timeout(
-                f"The device was not programmed within {order.timeout:g} s."
+                "The device was not programmed within"
+                f" {round(order.timeout, 1):g} s."
             )
         result: rpc_agent.ProgramResult = job.answer()
         return result

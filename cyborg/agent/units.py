@@ -66,7 +66,8 @@ class Units:
         job = self._orders.known(key) or self._prepare(key, order)
         if not self._orders.wait(job, order.timeout + self._late):
             raise exception.Timeout(
-                f"The units were not made within {order.timeout:g} s."
+                "The units were not made within"
+                f" {round(order.timeout, 1):g} s."
             )
         job.answer()
 
@@ -90,7 +91,8 @@ class Units:
             self._orders.give_up(
                 job,
                 exception.Timeout(
-                    f"The device was not cleaned within {order.timeout:g} s."
+                    "The device was not cleaned within"
+                    f" {round(order.timeout, 1):g} s."
                 ),
             )
         job.answer()

@@ -186,8 +186,8 @@ class _Work:
             if self._left() <= 0:
                 raise self.failure(
                     f"sanitized to {log.percent} % within"
-                    f" {self._timeout:g} s; the disk goes on by itself, and"
-                    " to clean it again waits for its end"
+                    f" {round(self._timeout, 1):g} s; the disk goes on by"
+                    " itself, and to clean it again waits for its end"
                 )
             self._cleaner.pause(min(pause, self._left()))
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -337,7 +337,9 @@ class _Work:
         """All the time that is left, for a command that takes long."""
         left = self._left()
         if left <= 0:
-            raise self.failure(f"not clean within {self._timeout:g} s")
+            raise self.failure(
+                f"not clean within {round(self._timeout, 1):g} s"
+            )
         return left
 
     def _soon(self) -> float:

@@ -39,6 +39,9 @@ COMMANDS = {
 }
 """By the tool's bare name; a blank stands between two words."""
 
+_CARD_WORDS = {"fpgaconf": slice(1, 9), "xbmgmt": slice(2, 4)}
+"""Where tools that write to a card say to which."""
+
 _PATTERNS = {
     tool: [
         re.compile(pattern.replace(" ", "\0"), re.ASCII)
@@ -55,3 +58,12 @@ def is_allowed(command: Sequence[str]) -> bool:
         return False
     line = "\0".join(words)
     return any(one.fullmatch(line) for one in _PATTERNS.get(tool, ()))
+
+
+def card_of(command: Sequence[str]) -> str | None:
+    """What an allowed command writes to alone, as a file's name; None where
+    others may run beside it."""
+    words = _CARD_WORDS.get(command[0])
+    if words is None:
+        return None
+    return "_".join((command[0], *command[words]))

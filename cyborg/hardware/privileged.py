@@ -12,6 +12,7 @@ kernel or the tool does.  Keep this module small enough to be read whole.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -23,6 +24,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from errno import EACCES
 from errno import EBUSY
@@ -33,7 +35,9 @@ from typing import NoReturn
 
 from oslo_config import cfg
 
+from cyborg.hardware import turns
 from cyborg.hardware.commands import COMMANDS
+from cyborg.hardware.commands import card_of
 from cyborg.hardware.commands import is_allowed
 from cyborg.privsep import agent_privileged
 
@@ -136,7 +140,9 @@ def write(path: str, value: str, timeout: float) -> None:
         if error == 0:
             return
         if error is None:
-            raise PrivilegedError(f"not written within {timeout:g} s")
+            raise PrivilegedError(
+                f"not written within {round(timeout, 1):g} s"
+            )
         time_left = deadline - time.monotonic() - BUSY_PAUSE
         if error != EBUSY or time_left < TRY_SECONDS:
             raise PrivilegedError(os.strerror(error), error)
@@ -156,29 +162,59 @@ def run(command: Sequence[str], timeout: float) -> tuple[int, str, str]:
     if command[0] in TOOLS and not is_allowed(command):
         raise PrivilegedError("may not be run so", EACCES)
     try:
-        process = subprocess.Popen(
-            [tool, *command[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            umask=0o022,
-            cwd="/",
-            env={
-                **os.environ,
-                "LC_ALL": "C",
-                "PATH": os.pathsep.join(places),
-            },
-        )
+        with _turn(command, deadline) as inherited:
+            left = deadline - time.monotonic()
+            return _run([tool, *command[1:]], places, inherited, left)
+    except turns.BusyError as error:
+        raise PrivilegedError(
+            "was not started: an earlier run still writes to the card", EBUSY
+        ) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise PrivilegedError(
             f"cannot be started: {reason}", getattr(error, "errno", EINVAL)
         ) from error
+
+
+@contextlib.contextmanager
+def _turn(
+    command: Sequence[str], deadline: float
+) -> Iterator[tuple[int, ...]]:
+    """What the command has to inherit, once it may run."""
+    card = card_of(command)
+    if card is None:
+        yield ()
+        return
+    with turns.taken(card, deadline) as descriptor:
+        yield (descriptor,)
+
+
+def _run(
+    command: Sequence[str],
+    places: Sequence[str],
+    inherited: Sequence[int],
+    timeout: float,
+) -> tuple[int, str, str]:
+    deadline = time.monotonic() + timeout
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        umask=0o022,
+        cwd="/",
+        pass_fds=inherited,
+        env={
+            **os.environ,
+            "LC_ALL": "C",
+            "PATH": os.pathsep.join(places),
+        },
+    )
     output, errors = _listen(process, deadline)
     status = _wait(process, deadline)
     if status is None:
-        raise PrivilegedError(f"took longer than {timeout:g} s")
+        raise PrivilegedError(f"took longer than {round(timeout, 1):g} s")
     return status, output, errors
 
 

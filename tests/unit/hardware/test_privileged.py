@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import select
+import signal
 import stat
 import threading
 import time
@@ -540,6 +541,35 @@ def test_a_tool_does_nothing_but_what_drivers_need(
         privileged.run(words, 10.0)
 
     assert caught.value.errno == errno.EACCES
+
+
+def test_a_card_is_written_by_one_tool_at_a_time(tree: SysfsTree) -> None:
+    """One that outlives who started it keeps the card from the next."""
+    pid = tree.root.parent / "pid"
+    _tool(tree, "fpgaconf", f"sleep 1000 >/dev/null 2>&1 & echo $! >{pid}")
+    command = [
+        "fpgaconf",
+        "--segment",
+        "0x0000",
+        "--bus",
+        "0xfd",
+        "--device",
+        "0x00",
+        "--function",
+        "0x0",
+    ]
+    other = [word.replace("0xfd", "0xfc") for word in command]
+    privileged.run([*command, "/image"], 30.0)
+    left = int(pid.read_text())
+
+    with pytest.raises(PrivilegedError, match="earlier run") as caught:
+        privileged.run([*command, "/image"], 0.3)
+    assert caught.value.errno == errno.EBUSY
+
+    _tool(tree, "fpgaconf", "echo done")
+    assert privileged.run([*other, "/image"], 30.0) == (0, "done\n", "")
+    os.kill(left, signal.SIGKILL)
+    assert privileged.run([*command, "/image"], 30.0) == (0, "done\n", "")
 
 
 def test_two_words_in_one_are_not_two(tree: SysfsTree) -> None:
