@@ -21,12 +21,12 @@ def tree(tmp_path: Path) -> SysfsTree:
 
 
 def test_a_value_is_written(tree: SysfsTree) -> None:
-    path = tree.add_nvidia_t4() / "driver_override"
+    path = tree.add_nvidia_t4() / "reset_method"
 
     with privileged_here(tree.root):
-        Writer().write(str(path), "vfio-pci")
+        Writer().write(str(path), "flr")
 
-    assert path.read_text() == "vfio-pci\n"
+    assert path.read_text() == "flr\n"
 
 
 def test_the_kernels_refusal_names_the_path_and_the_reason(
