@@ -133,7 +133,7 @@ class Programmer:
         if not self._orders.wait(job, order.timeout + self._late):
             raise exception.Timeout(
                 "The device was not programmed within"
-                f" {round(order.timeout, 1):g} s."
+                f" {round(order.timeout, 2):g} s."
             )
         result: rpc_agent.ProgramResult = job.answer()
         return result

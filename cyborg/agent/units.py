@@ -67,7 +67,7 @@ class Units:
         if not self._orders.wait(job, order.timeout + self._late):
             raise exception.Timeout(
                 "The units were not made within"
-                f" {round(order.timeout, 1):g} s."
+                f" {round(order.timeout, 2):g} s."
             )
         job.answer()
 
@@ -92,7 +92,7 @@ class Units:
                 job,
                 exception.Timeout(
                     "The device was not cleaned within"
-                    f" {round(order.timeout, 1):g} s."
+                    f" {round(order.timeout, 2):g} s."
                 ),
             )
         job.answer()

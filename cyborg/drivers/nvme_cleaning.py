@@ -186,7 +186,7 @@ class _Work:
             if self._left() <= 0:
                 raise self.failure(
                     f"sanitized to {log.percent} % within"
-                    f" {round(self._timeout, 1):g} s; the disk goes on by"
+                    f" {round(self._timeout, 2):g} s; the disk goes on by"
                     " itself, and to clean it again waits for its end"
                 )
             self._cleaner.pause(min(pause, self._left()))
@@ -338,7 +338,7 @@ class _Work:
         left = self._left()
         if left <= 0:
             raise self.failure(
-                f"not clean within {round(self._timeout, 1):g} s"
+                f"not clean within {round(self._timeout, 2):g} s"
             )
         return left
 

@@ -250,7 +250,7 @@ def enable_virtual_functions(
         if time.monotonic() + pause >= deadline:
             raise HardwareError(
                 f"{address}: another client of the driver had the card for"
-                f" {round(timeout, 1):g} s: {_last_line(output)}"
+                f" {round(timeout, 2):g} s: {_last_line(output)}"
             )
         time.sleep(pause)
     made = _count(sysfs, address)

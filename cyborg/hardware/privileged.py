@@ -141,7 +141,7 @@ def write(path: str, value: str, timeout: float) -> None:
             return
         if error is None:
             raise PrivilegedError(
-                f"not written within {round(timeout, 1):g} s"
+                f"not written within {round(timeout, 2):g} s"
             )
         time_left = deadline - time.monotonic() - BUSY_PAUSE
         if error != EBUSY or time_left < TRY_SECONDS:
@@ -214,7 +214,7 @@ def _run(
     output, errors = _listen(process, deadline)
     status = _wait(process, deadline)
     if status is None:
-        raise PrivilegedError(f"took longer than {round(timeout, 1):g} s")
+        raise PrivilegedError(f"took longer than {round(timeout, 2):g} s")
     return status, output, errors
 
 
