@@ -163,8 +163,7 @@ def run(command: Sequence[str], timeout: float) -> tuple[int, str, str]:
         raise PrivilegedError("may not be run so", EACCES)
     try:
         with _turn(command, deadline) as inherited:
-            left = deadline - time.monotonic()
-            return _run([tool, *command[1:]], places, inherited, left)
+            ended = _run([tool, *command[1:]], places, inherited, deadline)
     except turns.BusyError as error:
         raise PrivilegedError(
             "was not started: an earlier run still writes to the card", EBUSY
@@ -174,6 +173,9 @@ def run(command: Sequence[str], timeout: float) -> tuple[int, str, str]:
         raise PrivilegedError(
             f"cannot be started: {reason}", getattr(error, "errno", EINVAL)
         ) from error
+    if ended is None:
+        raise PrivilegedError(f"took longer than {round(timeout, 2):g} s")
+    return ended
 
 
 @contextlib.contextmanager
@@ -193,9 +195,9 @@ def _run(
     command: Sequence[str],
     places: Sequence[str],
     inherited: Sequence[int],
-    timeout: float,
-) -> tuple[int, str, str]:
-    deadline = time.monotonic() + timeout
+    deadline: float,
+) -> tuple[int, str, str] | None:
+    """None where it had to be killed at the deadline."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -213,9 +215,7 @@ def _run(
     )
     output, errors = _listen(process, deadline)
     status = _wait(process, deadline)
-    if status is None:
-        raise PrivilegedError(f"took longer than {round(timeout, 2):g} s")
-    return status, output, errors
+    return None if status is None else (status, output, errors)
 
 
 # Writing -----------------------------------------------------------------
