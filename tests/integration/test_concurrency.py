@@ -80,9 +80,7 @@ def test_sixteen_binds_at_once_get_sixteen_handles_and_the_next_none(
     _at_once([server.delete for server in servers])
     assert cyborg.handles_in_use() == 0
     for server in first:
-        # Told at least once; on a slow machine again, and the same.
-        events = cyborg.cloud.nova.events_of(server.uuid)
-        assert all(event == events[0] for event in events)
+        assert len(cyborg.cloud.nova.events_of(server.uuid)) <= 1
 
 
 def test_more_binds_at_once_than_units_share_them_without_loss(
