@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,3 +46,27 @@ class RequestContext(context.RequestContext):
 def admin_context() -> RequestContext:
     """The context of work that nobody asked for: passes and reports."""
     return RequestContext(is_admin=True, overwrite=False)
+
+
+def current() -> RequestContext:
+    """The context that this thread works for; one of nobody's where it
+    works for none."""
+    found = context.get_current()
+    if isinstance(found, RequestContext):
+        return found
+    return admin_context()
+
+
+@contextlib.contextmanager
+def acting(for_whom: RequestContext) -> Iterator[None]:
+    """Has this thread work for that request meanwhile: the log, other
+    services and whoever is notified are told its id."""
+    before = context.get_current()
+    for_whom.update_store()
+    try:
+        yield
+    finally:
+        if before is None:
+            del context._request_store.context  # noqa: SLF001
+        else:
+            before.update_store()

@@ -15,14 +15,16 @@ _HOUSEKEEPING = ("BEGIN", "PRAGMA", "SAVEPOINT", "RELEASE SAVEPOINT")
 
 
 class StatementCounter:
-    """Within the block: `.statements` (their texts) and `.transactions`.
+    """Within the block: `.statements` (their texts) and `.transactions`;
+    with `own`, those of this thread alone.
 
     An `executemany` counts as many times as it has parameter sets, which is
     what PyMySQL makes of it for an UPDATE.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, own: bool = False) -> None:
         self.engine = engine
+        self._thread = threading.get_ident() if own else None
         self.statements: list[str] = []
         self.transactions = 0
         self._lock = threading.Lock()
@@ -42,8 +44,13 @@ class StatementCounter:
         event.remove(self.engine, "begin", self._begin)
 
     def _begin(self, connection: sa.Connection) -> None:
+        if self._foreign():
+            return
         with self._lock:
             self.transactions += 1
+
+    def _foreign(self) -> bool:
+        return self._thread not in (None, threading.get_ident())
 
     def _statement(
         self,
@@ -54,6 +61,8 @@ class StatementCounter:
         *context_and_many: Any,
     ) -> None:
         if statement.lstrip().upper().startswith(_HOUSEKEEPING):
+            return
+        if self._foreign():
             return
         many = context_and_many[-1]
         updates = many and not statement.upper().startswith("INSERT")

@@ -23,6 +23,7 @@ from typing import cast
 
 from oslo_log import log
 
+from cyborg import context
 from cyborg import exception
 from cyborg.agent import isolation
 from cyborg.drivers import base
@@ -134,9 +135,14 @@ class Orders:
                 raise exception.Conflict("The device is being programmed.")
             turn = self._take(job.place)
             self._running[uuid] = job
+        for_whom = context.current()
+
+        def run() -> None:
+            with context.acting(for_whom):
+                self._run(uuid, job, work, turn, patience)
+
         threading.Thread(
-            target=self._run,
-            args=(uuid, job, work, turn, patience),
+            target=run,
             name=f"order-{uuid}",
             daemon=True,
         ).start()

@@ -15,6 +15,7 @@ from typing import Protocol
 from oslo_config import cfg
 from oslo_log import log
 
+from cyborg import context
 from cyborg import exception
 
 LOG = log.getLogger(__name__)
@@ -114,7 +115,8 @@ class RootProvider:
         misses = 0
         while not self._stopped:
             ticket = self._asked
-            misses = 0 if self._looked_up() else misses + 1
+            with context.acting(context.admin_context()):
+                misses = 0 if self._looked_up() else misses + 1
             self._say(misses)
             pause = self._pause(misses)
             with self._changed:

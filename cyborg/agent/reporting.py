@@ -75,24 +75,20 @@ class Reporter:
 
     def run(self, root: provider.RootProvider) -> None:
         """Report until stopped; survives whatever goes wrong in between."""
-        context_ = context.admin_context()
         pause = self._period * _random.uniform(0.5, 1)
         first = True
         while True:
             self._woken.clear()
             if self._stopped.is_set():
                 return
-            done = self._round(context_, root, first)
+            # Each report is a request of its own, with an id to follow.
+            with context.acting(context.admin_context()):
+                done = self._round(root, first)
             first = False
             self._woken.wait(pause if done else self._retry_pause())
             pause = self._period
 
-    def _round(
-        self,
-        context_: context.RequestContext,
-        root: provider.RootProvider,
-        first: bool,
-    ) -> bool:
+    def _round(self, root: provider.RootProvider, first: bool) -> bool:
         """One look and what there is to say about it; False: say it again
         sooner than the period."""
         try:
@@ -101,7 +97,7 @@ class Reporter:
                 return False
             if first:
                 root.settle(PROVIDER_WAIT)
-            self._tell(context_, root, findings)
+            self._tell(root, findings)
         except (
             exception.CyborgError,
             oslo_messaging.MessagingException,
@@ -119,11 +115,9 @@ class Reporter:
         return True
 
     def _tell(
-        self,
-        context_: context.RequestContext,
-        root: provider.RootProvider,
-        findings: discovery.Findings,
+        self, root: provider.RootProvider, findings: discovery.Findings
     ) -> None:
+        context_ = context.current()
         report = self._report(root, findings)
         digest = report.digest()
         if digest == self._acknowledged:

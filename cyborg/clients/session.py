@@ -20,6 +20,7 @@ from keystoneauth1 import loading
 from keystoneauth1 import plugin
 from oslo_config import cfg
 
+from cyborg import context as cyborg_context
 from cyborg import exception
 from cyborg import service
 
@@ -164,6 +165,7 @@ class Service:
         headers = {"Accept": "application/json"}
         if stream:  # the bytes as they are stored, so that lengths are true
             headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
+        headers["X-OpenStack-Request-ID"] = cyborg_context.current().global_id
         if version:
             headers["OpenStack-API-Version"] = version
         connect, read = self._timeout

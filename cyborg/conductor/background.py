@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Hashable
 
+from cyborg import context as cyborg_context
 from cyborg import exception
 
 LOG = logging.getLogger(__name__)
@@ -48,7 +49,9 @@ class Pool:
                 return None
             if key is not None:
                 self._queued.add(key)
-            future = self._executor.submit(self._run, work, key)
+            future = self._executor.submit(
+                self._run, work, key, cyborg_context.current()
+            )
             self._running.add(future)
         future.add_done_callback(self._forget)
         return future
@@ -57,10 +60,19 @@ class Pool:
         with self._lock:
             self._running.discard(future)
 
-    def _run(self, work: Callable[[], object], key: Hashable) -> None:
+    def _run(
+        self,
+        work: Callable[[], object],
+        key: Hashable,
+        for_whom: cyborg_context.RequestContext,
+    ) -> None:
         if key is not None:
             with self._lock:
                 self._queued.discard(key)
+        with cyborg_context.acting(for_whom):
+            self._do(work)
+
+    def _do(self, work: Callable[[], object]) -> None:
         try:
             work()
         except exception.Unavailable as error:
@@ -121,7 +133,8 @@ class Pass:
 
     def _loop(self) -> None:
         while self._wait():
-            delay = self._once()
+            with cyborg_context.acting(cyborg_context.admin_context()):
+                delay = self._once()
             if delay is not None:
                 self.wake(delay)
 

@@ -68,7 +68,7 @@ class Kind:
 def _program(agents: Agents, job: jobs.Claimed) -> ProgramResult:
     found = job.arguments
     return agents.program(
-        cyborg_context.admin_context(),
+        cyborg_context.current(),
         job.hostname,
         ProgramOrder(
             job_uuid=job.uuid,
@@ -94,7 +94,7 @@ def _programmed(
 
 def _prepare(agents: Agents, job: jobs.Claimed) -> None:
     agents.prepare(
-        cyborg_context.admin_context(),
+        cyborg_context.current(),
         job.hostname,
         _units(job, job.ends_at - time.monotonic()),
     )
@@ -102,7 +102,7 @@ def _prepare(agents: Agents, job: jobs.Claimed) -> None:
 
 def _clean(agents: Agents, job: jobs.Claimed) -> CleanResult:
     return agents.clean(
-        cyborg_context.admin_context(),
+        cyborg_context.current(),
         job.hostname,
         _units(job, float(job.arguments["timeout"])),
     )

@@ -103,7 +103,11 @@ def create(
             profile_id, profile_json = found
             rows = make_rows(groups_of(profile_json), group_id, limit)
             return arq_writes.create(
-                session, profile_id, rows, project_id, image_uuid
+                session,
+                (profile_id, profile_name),
+                rows,
+                project_id,
+                image_uuid,
             )
     except db_exception.DBReferenceError as error:
         # The profile was deleted in between.

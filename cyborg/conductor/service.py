@@ -18,6 +18,7 @@ from cyborg.conductor.work import Compute
 from cyborg.conductor.work import Work
 from cyborg.db.engine import Database
 from cyborg.rpc import conductor as rpc
+from cyborg.rpc import notifications
 from cyborg.rpc import transport as rpc_transport
 from cyborg.rpc.agent import AgentClient
 from cyborg.rpc.listener import Listener
@@ -46,6 +47,9 @@ class ConductorService:
         self._conf = conf
         self._own_database = database is None
         self._database = database or Database(conf)
+        self._notifications = notifications.sender(conf, "cyborg-conductor")
+        if self._notifications is not None:
+            self._database.listener = self._notifications.send
         self._own_transport = transport is None
         self._transport = transport or rpc_transport.get_transport(conf)
         if placement is None and conf.placement.enabled:
@@ -72,6 +76,8 @@ class ConductorService:
 
     def start(self) -> None:
         """Listens and works; does not wait for broker or database."""
+        if self._notifications is not None:
+            self._notifications.start()
         self.work.start()
         self._thread.start()
 
@@ -84,6 +90,8 @@ class ConductorService:
         closing.start()
         closing.join(CLOSE_SECONDS)
         self.work.stop()
+        if self._notifications is not None:
+            self._notifications.stop(CLOSE_SECONDS)
         if self._own_transport:
             self._transport.cleanup()
         if self._own_database:

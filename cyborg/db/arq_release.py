@@ -17,9 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg import arq
+from cyborg import notification
 from cyborg.db import cleaning
 from cyborg.db import jobs
 from cyborg.db import models
+from cyborg.db import notices
+from cyborg.notification import Event
 
 Job = models.Job
 Arq = models.AcceleratorRequest
@@ -98,10 +101,12 @@ def unbind(
     """Takes from locked ARQs all that they hold (3 statements, or as many
     more as it takes to clean)."""
     transition = arq.TRANSITIONS[arq.Event.UNBIND]
+    ids = [row.id for row in held]
+    notices.arqs(session, Event.UNBOUND, ids, notification.UNBOUND)
     session.execute(
         sa.update(Arq)
         .where(
-            Arq.id.in_([row.id for row in held]),
+            Arq.id.in_(ids),
             Arq.state.in_(transition.sources),
         )
         .values(
@@ -126,9 +131,11 @@ def delete(
 ) -> GivenBack:
     """Removes locked ARQs, and gives back what they hold (3 statements, or
     as many more as it takes to clean)."""
+    ids = [row.id for row in held]
+    notices.arqs(session, Event.ARQ_DELETED, ids, notification.DELETED)
     session.execute(
         sa.delete(Arq)
-        .where(Arq.id.in_([row.id for row in held]))
+        .where(Arq.id.in_(ids))
         .execution_options(synchronize_session=False)
     )
     return _give_back(session, held, due_at)
@@ -256,6 +263,7 @@ def fail(
         )
         .execution_options(synchronize_session=False)
     )
+    notices.arqs(session, Event.BIND_FAILED, arqs)
     given = cleaning.given_up(
         session, [handle for handle in arqs.values() if handle is not None]
     )

@@ -25,6 +25,9 @@ from cyborg import inventory
 from cyborg.db import arq_release
 from cyborg.db import bulk
 from cyborg.db import models
+from cyborg.db import notices
+from cyborg.notification import AcceleratorRequestPayload
+from cyborg.notification import Event
 
 Arq = models.AcceleratorRequest
 Handle = models.AttachHandle
@@ -137,12 +140,14 @@ def profile_called(session: orm.Session, name: str) -> tuple[int, str] | None:
 
 def create(
     session: orm.Session,
-    profile_id: int,
+    profile: tuple[int, str],
     groups: Sequence[tuple[int, str]],
     project_id: str | None,
     image_uuid: str | None,
 ) -> list[str]:
-    """New ARQs, one for each (number, JSON) of a group; their uuids."""
+    """New ARQs of a profile (id and name), one for each (number, JSON) of a
+    group; their uuids."""
+    profile_id, profile_name = profile
     uuids = [models.new_uuid() for _ in groups]
     session.execute(
         sa.insert(Arq),
@@ -159,6 +164,25 @@ def create(
             }
             for uuid, (number, group) in zip(uuids, groups, strict=True)
         ],
+    )
+    notices.add(
+        session,
+        Event.ARQ_CREATED,
+        (
+            AcceleratorRequestPayload(
+                uuid=uuid,
+                state=arq.State.INITIAL.value,
+                project_id=project_id,
+                device_profile_name=profile_name,
+                device_profile_group_id=number,
+                hostname=None,
+                device_rp_uuid=None,
+                instance_uuid=None,
+                image_uuid=image_uuid,
+                error=None,
+            )
+            for uuid, (number, _) in zip(uuids, groups, strict=True)
+        ),
     )
     return uuids
 
@@ -316,7 +340,15 @@ def bind(
         .values(values)
         .execution_options(synchronize_session=False)
     )
-    return bulk.matched(result) == len(rows)
+    if bulk.matched(result) != len(rows):
+        return False
+    started = transition.target is arq.State.BIND_STARTED
+    notices.arqs(
+        session,
+        Event.BIND_STARTED if started else Event.BOUND,
+        [row.arq_id for row in rows],
+    )
+    return True
 
 
 def tell_again(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from cyborg.db import bulk
 from cyborg.db import hosts
 from cyborg.db import jobs
 from cyborg.db import models
+from cyborg.db import notices
+from cyborg.notification import Event
 
 Arq = models.AcceleratorRequest
 Job = models.Job
@@ -212,12 +215,12 @@ def show_states(
     `error`: why one could not be cleaned just now (2 statements).
     """
     # One after another: what is read before another commits is not all.
-    session.execute(
-        sa.select(Device.id)
+    before = session.execute(
+        sa.select(Device.id, Device.device_state)
         .where(Device.id.in_(sorted(devices)))
         .order_by(Device.id)
         .with_for_update()
-    )
+    ).all()
     worst = (
         sa.select(sa.func.max(sa.case(_RANKS, value=Job.state, else_=0)))
         .join(Handle, Handle.job_id == Job.id)
@@ -236,6 +239,25 @@ def show_states(
             device_state=state, clean_error=kept if error is None else error
         )
         .execution_options(synchronize_session=False)
+    )
+    _tell_changed(session, {row.id: row.device_state for row in before})
+
+
+def _tell_changed(
+    session: orm.Session, before: Mapping[int, str | None]
+) -> None:
+    """Tells of those of these devices that show another state now."""
+    if not notices.wanted(session):
+        return
+    rows = session.execute(
+        sa.select(Device.id, Device.device_state).where(
+            Device.id.in_(sorted(before))
+        )
+    )
+    notices.devices(
+        session,
+        Event.DEVICE_UPDATED,
+        [row.id for row in rows if row.device_state != before[row.id]],
     )
 
 

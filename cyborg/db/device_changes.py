@@ -20,7 +20,9 @@ from cyborg.db import cleaning
 from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import models
+from cyborg.db import notices
 from cyborg.db import query
+from cyborg.notification import Event
 
 
 @engine.retried
@@ -152,6 +154,8 @@ def set_device_status(
         if not found:
             raise devices.missing("device", uuid)
         alone = bool(changed.rowcount)
+        if alone:
+            notices.devices(session, Event.DEVICE_UPDATED, [found[0].id])
         if status == "enabled" and found[0].device_state in cleaning.STATES:
             cleaning.retry(session, found[0].id, models.now())
             alone = False

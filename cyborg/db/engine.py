@@ -50,6 +50,7 @@ from sqlalchemy import event
 from sqlalchemy import orm
 
 from cyborg import exception
+from cyborg import notification
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +66,10 @@ RETRY_SECONDS = 10
 
 SQLITE_BUSY_SECONDS = 30
 _WRITER = "cyborg_writer"
+
+NOTICES = "cyborg.notices"
+"""Key of a session's `info`: what is told once it is committed; not there
+where nobody listens."""
 
 _DRIVERS = {
     "mysql": ("MySQLdb", "pymysql"),
@@ -97,6 +102,10 @@ class Database:
             conf.database, "mysql_engine", "InnoDB"
         )
         self._writers = self.engine.execution_options(**{_WRITER: True})
+        self.listener: Callable[[list[notification.Notice]], None] | None = (
+            None
+        )
+        """Told what each transaction did, once it is committed."""
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[orm.Session]:
@@ -117,8 +126,14 @@ class Database:
     @contextlib.contextmanager
     def writer(self) -> Iterator[orm.Session]:
         """One transaction: committed at the end, rolled back on an error."""
+        listener = self.listener
+        told: list[notification.Notice] = []
         with _session(self._writers) as session, session.begin():
+            if listener is not None:
+                session.info[NOTICES] = told
             yield session
+        if listener is not None and told:
+            listener(told)
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[sa.Connection]:

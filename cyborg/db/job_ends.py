@@ -19,6 +19,8 @@ from cyborg.db import cleaning
 from cyborg.db import hosts
 from cyborg.db import jobs
 from cyborg.db import models
+from cyborg.db import notices
+from cyborg.notification import Event
 
 Job = models.Job
 Arq = models.AcceleratorRequest
@@ -138,11 +140,12 @@ def _bound(
         return None
     waiting = _waiting(session, job_id)
     transition = arq.TRANSITIONS[arq.Event.FINISH]
+    ids = [row.id for row in waiting]
     if waiting:
         session.execute(
             sa.update(Arq)
             .where(
-                Arq.id.in_([row.id for row in waiting]),
+                Arq.id.in_(ids),
                 Arq.state.in_(transition.sources),
             )
             .values(
@@ -153,6 +156,7 @@ def _bound(
             )
             .execution_options(synchronize_session=False)
         )
+        notices.arqs(session, Event.BOUND, ids)
     return tuple(_told(row, transition.target) for row in waiting)
 
 

@@ -18,7 +18,9 @@ from sqlalchemy import orm
 
 from cyborg.db import bulk
 from cyborg.db import models
+from cyborg.db import notices
 from cyborg.db import report_rows
+from cyborg.notification import Event
 
 Host = models.Host
 Device = models.Device
@@ -93,6 +95,7 @@ def apply(session: orm.Session, plan: report_rows.Plan) -> None:
 
     Raises Overtaken where a handle that should go was taken meanwhile.
     """
+    notices.devices(session, Event.DEVICE_DELETED, plan.gone_devices)
     _remove(session, plan)
     bulk.update(session, Device, plan.device_changes)
     bulk.update(session, Deployable, plan.deployable_changes)
@@ -103,6 +106,17 @@ def apply(session: orm.Session, plan: report_rows.Plan) -> None:
     )
     _add_attributes(session, plan, deployable_ids)
     _add_handles(session, plan, deployable_ids, controlpath_ids)
+    notices.devices(session, Event.DEVICE_CREATED, device_ids.values())
+    notices.devices(
+        session,
+        Event.DEVICE_UPDATED,
+        plan.device_changes,
+        [
+            deployable
+            for deployable, row in plan.deployable_changes.items()
+            if "fault" in row
+        ],
+    )
 
 
 def _add_attributes(
