@@ -55,6 +55,7 @@ class Placement:
         self._keystone = keystone
         self._port = resources.free_port()
         self.url = f"http://127.0.0.1:{self._port}"
+        self.log = folder / "placement.out"
         self._session = requests.Session()
         self._child: children.Child | None = None
 
@@ -75,7 +76,7 @@ class Placement:
                 "placement",
                 str(self._port),
             ],
-            self._folder / "placement.out",
+            self.log,
             {"OS_PLACEMENT_CONFIG_DIR": str(self._folder)},
         )
 
