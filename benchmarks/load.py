@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 SERVICE_HEADERS = {
@@ -21,11 +22,12 @@ SERVICE_HEADERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What to send and what must come back."""
+    """What to send, and the status (or one of several) that must come
+    back."""
 
     method: str
     path: str
-    status: int
+    status: int | tuple[int, ...]
     body: object = None
 
 
@@ -49,9 +51,12 @@ def timing(seconds: Sequence[float], elapsed: float) -> Timing:
 
 
 class Client:
-    """One kept connection to the API."""
+    """One kept connection to the API; `headers` say who uses it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(
+        self, port: int, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._headers = {**SERVICE_HEADERS, **(headers or {})}
         self._connection = http.client.HTTPConnection(
             "127.0.0.1", port, timeout=60
         )
@@ -61,11 +66,14 @@ class Client:
         if request.body is not None:
             body = json.dumps(request.body).encode()
         self._connection.request(
-            request.method, request.path, body, SERVICE_HEADERS
+            request.method, request.path, body, self._headers
         )
         answer = self._connection.getresponse()
         content = answer.read()
-        if answer.status != request.status:
+        expected = request.status
+        if answer.status not in (
+            expected if isinstance(expected, tuple) else (expected,)
+        ):
             raise RuntimeError(
                 f"{request.method} {request.path}: {answer.status} "
                 f"{content[:500].decode()}"
