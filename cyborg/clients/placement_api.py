@@ -18,8 +18,8 @@ from cyborg import exception
 from cyborg.clients import session
 
 MICROVERSION = "placement 1.26"
-"""For all calls: trees (1.14), a body after creation (1.20), codes in errors
-(1.23), `reserved` = `total` (1.26)."""
+"""For all calls that name no other: trees (1.14), a body after creation
+(1.20), codes in errors (1.23), `reserved` = `total` (1.26)."""
 
 INVENTORY_IN_USE = "placement.inventory.inuse"
 DUPLICATE_NAME = "placement.duplicate_name"
@@ -44,10 +44,13 @@ class Api:
         )
 
     def get(
-        self, path: str, params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        version: str = MICROVERSION,
     ) -> dict[str, Any]:
         """The answer of a read; raises MovedError for what is not there."""
-        status, body = self.send("GET", path, params=params)
+        status, body = self.send("GET", path, params=params, version=version)
         if status == 404:
             raise MovedError(detail(body))
         if status != 200:
@@ -60,10 +63,11 @@ class Api:
         path: str,
         body: object = None,
         params: Mapping[str, str] | None = None,
+        version: str = MICROVERSION,
     ) -> tuple[int, dict[str, Any]]:
         """The status and the decoded answer ({} where there is none)."""
         response = self._service.call(
-            method, path, version=MICROVERSION, body=body, params=params
+            method, path, version=version, body=body, params=params
         )
         found = self._service.decoded(response) if response.content else {}
         return response.status_code, found

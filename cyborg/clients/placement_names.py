@@ -106,7 +106,7 @@ class Names:
 
     def _existing(self, names: frozenset[str]) -> frozenset[str]:
         found: set[str] = set()
-        for query in _queries(names):
+        for query in queries(names):
             found.update(
                 self._api.get("/traits", {"name": f"in:{query}"})["traits"]
             )
@@ -117,7 +117,7 @@ def _is_custom(name: str) -> bool:
     return name.startswith(CUSTOM)
 
 
-def _queries(names: Iterable[str]) -> Iterator[str]:
+def queries(names: Iterable[str]) -> Iterator[str]:
     """Comma-separated names, each text short enough for a URL."""
     batch: list[str] = []
     length = 0

@@ -123,7 +123,7 @@ def unbind(
         )
         .execution_options(synchronize_session=False)
     )
-    return _give_back(session, held, due_at)
+    return give_back(session, held, due_at)
 
 
 def delete(
@@ -138,10 +138,10 @@ def delete(
         .where(Arq.id.in_(ids))
         .execution_options(synchronize_session=False)
     )
-    return _give_back(session, held, due_at)
+    return give_back(session, held, due_at)
 
 
-def _give_back(
+def give_back(
     session: orm.Session, held: Sequence[Held], due_at: dt.datetime
 ) -> GivenBack:
     """Gives back what ARQs held that hold nothing now."""
@@ -210,12 +210,15 @@ def fail_forsaken(
     before: dt.datetime,
     reason: str,
     event_due_at: dt.datetime,
+    uuids: Collection[str] | None = None,
 ) -> tuple[int, tuple[int, ...]]:
-    """Ends binds that no job will end, begun before that time; how many,
-    and the hosts (ids) that Placement is to follow.
+    """Ends binds (of these ARQs alone, where `uuids` names any) that no job
+    will end, begun before that time; how many, and the hosts (ids) that
+    Placement is to follow.
 
     Ours always have a job; those of an adopted database have none.
     """
+    named = [] if uuids is None else [Arq.uuid.in_(sorted(uuids))]
     rows = session.execute(
         sa.select(Arq.id, Arq.attach_handle_id)
         .outerjoin(Job, Job.id == Arq.job_id)
@@ -226,6 +229,7 @@ def fail_forsaken(
                 Job.id.is_(None),
                 Job.state.not_in(("queued", "running")),
             ),
+            *named,
         )
         .with_for_update(of=Arq)
     ).all()

@@ -224,7 +224,7 @@ def offers(session: orm.Session, host_id: int) -> HostOffers | None:
         provider_uuid=host.provider_uuid,
         revision=host.revision,
         synced_revision=host.synced_revision,
-        offers=_grouped(rows),
+        offers=grouped(rows),
     )
 
 
@@ -258,7 +258,8 @@ def _offers_of(host_id: int) -> Any:
     )
 
 
-def _grouped(rows: Sequence[Any]) -> tuple[Offer, ...]:
+def grouped(rows: Sequence[Any]) -> tuple[Offer, ...]:
+    """The deployables of rows as `offers` reads them."""
     attributes: dict[int, list[tuple[str, str]]] = {}
     found: dict[int, Any] = {}
     for row in rows:

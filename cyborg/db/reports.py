@@ -39,12 +39,29 @@ def lock_hosts(
     session: orm.Session, name: str, provider_name: str
 ) -> list[models.Host]:
     """The rows that have either name, locked."""
+    return _locked(
+        session,
+        sa.or_(Host.name == name, Host.provider_name == provider_name),
+    )
+
+
+def lock_hosts_called(
+    session: orm.Session, names: Collection[str]
+) -> list[models.Host]:
+    """The rows that have one of these names, whichever it is, locked."""
+    return _locked(
+        session,
+        sa.or_(Host.name.in_(names), Host.provider_name.in_(names)),
+    )
+
+
+def _locked(
+    session: orm.Session, condition: sa.ColumnElement[bool]
+) -> list[models.Host]:
     return list(
         session.scalars(
             sa.select(Host)
-            .where(
-                sa.or_(Host.name == name, Host.provider_name == provider_name)
-            )
+            .where(condition)
             .order_by(Host.id)
             .with_for_update()
         )
