@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,13 +20,21 @@ from tests import loopback
 
 class NovaStandIn(loopback.Loopback):
     """`codes`: instance uuid -> code of its events (200 if not there);
-    `servers`: instance uuid -> project, for `GET /servers/<uuid>`;
-    `events`: every event that was taken, in order.
+    `servers`: instance uuid -> project, for `GET /servers/<uuid>` and the
+    list of all projects' servers, which is refused unless `shows_all`;
+    `tasks`: instance uuid -> what is being done with it;
+    `migrations`: their uuids;
+    `events`: every event that was taken, in order; `page`: servers of a
+    list at most.
     """
 
     def __init__(self) -> None:
         self.codes: dict[str, int] = {}
         self.servers: dict[str, str] = {}
+        self.tasks: dict[str, str] = {}
+        self.migrations: set[str] = set()
+        self.shows_all = True
+        self.page = 1000
         self.events: list[dict[str, Any]] = []
         self._came = threading.Condition()
         super().__init__()
@@ -42,12 +51,40 @@ class NovaStandIn(loopback.Loopback):
             identifier = path.rpartition("/")[2]
             if identifier in self.servers:
                 project = self.servers[identifier]
-                server = {"id": identifier, "tenant_id": project}
+                server = {
+                    "id": identifier,
+                    "tenant_id": project,
+                    "status": "ACTIVE",
+                    "OS-EXT-STS:task_state": self.tasks.get(identifier),
+                }
                 loopback.send(handler, 200, {"server": server})
             else:
                 loopback.send(handler, 404, {"itemNotFound": {"code": 404}})
+        elif path.endswith("/servers"):
+            self._list(request, handler)
+        elif path.endswith("/os-migrations"):
+            known = _query(request).get("marker") in self.migrations
+            loopback.send(handler, 200 if known else 400, {"migrations": []})
         else:
             loopback.send(handler, 404)
+
+    def _list(
+        self,
+        request: loopback.Request,
+        handler: http.server.BaseHTTPRequestHandler,
+    ) -> None:
+        """A page of all projects' servers, as nova 34 gives them to an
+        administrator."""
+        query = _query(request)
+        if not self.shows_all or query.get("all_tenants") != "1":
+            loopback.send(handler, 403, {"forbidden": {"code": 403}})
+            return
+        found = sorted(self.servers)
+        if "uuid" in query:
+            found = [uuid for uuid in found if uuid == query["uuid"]]
+        found = [uuid for uuid in found if uuid > query.get("marker", "")]
+        page = found[: min(self.page, int(query.get("limit", self.page)))]
+        loopback.send(handler, 200, {"servers": [{"id": u} for u in page]})
 
     def wait_for_events(
         self, count: int, timeout: float = 10
@@ -77,6 +114,10 @@ class NovaStandIn(loopback.Loopback):
                     self._came.notify_all()
         taken = all(answer["code"] == 200 for answer in answers)
         loopback.send(handler, 200 if taken else 207, {"events": answers})
+
+
+def _query(request: loopback.Request) -> dict[str, str]:
+    return dict(urllib.parse.parse_qsl(request.path.partition("?")[2]))
 
 
 @pytest.fixture

@@ -142,13 +142,13 @@ class Survey:
     ) -> frozenset[str]:
         """Those that can give all they should have at once, and have all
         their traits: nobody uses any of them."""
-        alike = {
-            (each.resource_class, each.total, each.traits)
-            for each in aims
-            if not each.reserved and not each.retired_traits
-        }
+        alike: dict[tuple[str, int, frozenset[str]], set[str]] = {}
+        for each in aims:
+            if not each.reserved and not each.retired_traits:
+                key = each.resource_class, each.total, each.traits
+                alike.setdefault(key, set()).add(each.uuid)
         found: set[str] = set()
-        for name, total, traits in alike:
+        for (name, total, traits), uuids in alike.items():
             query = {
                 "in_tree": root,
                 "resources": f"{name}:{total}",
@@ -159,12 +159,7 @@ class Survey:
             )
             if status == 200:  # 400: it does not know one of the names
                 able = {one["uuid"] for one in body["resource_providers"]}
-                found |= able & {
-                    each.uuid
-                    for each in aims
-                    if (each.resource_class, each.total, each.traits)
-                    == (name, total, traits)
-                }
+                found |= able & uuids
         return frozenset(found)
 
     def _seen(self, entry: Entry, idle: WantedProvider | None) -> Seen:

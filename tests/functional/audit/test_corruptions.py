@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each kind of corruption is found by its name, and cured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cyborg.audit import running
+from cyborg.audit.findings import Kind
+from cyborg.audit.healing import Result
+from tests import databases
+from tests.functional.audit import corruptions
+from tests.functional.audit.cloud import Cloud
+from tests.nova_stand_in import NovaStandIn
+from tests.placement import PlacementService
+
+Clouds = Callable[[str, int], Cloud]
+
+
+@pytest.fixture(scope="module")
+def migrated(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], Any]]:
+    """Our database of a kind, without rows."""
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+        made: dict[str, Any] = {}
+
+        def database(kind: str) -> Any:
+            if kind not in made:
+                made[kind] = stack.enter_context(
+                    databases.migrated(kind, tmp_path_factory.mktemp(kind))
+                )
+            databases.clear(made[kind])
+            return made[kind]
+
+        yield database
+
+
+@pytest.fixture
+def clouds(
+    migrated: Callable[[str], Any],
+    placement: PlacementService,
+    nova_stand_in: NovaStandIn,
+    adapter_for: Any,
+) -> Iterator[Clouds]:
+    made: list[Cloud] = []
+
+    def cloud(kind: str, cards: int) -> Cloud:
+        made.append(
+            Cloud(
+                migrated(kind),
+                placement,
+                nova_stand_in,
+                adapter_for("nova", nova_stand_in.url),
+                cards,
+            )
+        )
+        return made[-1]
+
+    yield cloud
+    for one in made:
+        one.close()
+
+
+def found(audit: running.Audit) -> set[tuple[Kind, str]]:
+    return {(one.kind, one.uuid) for one in audit.findings}
+
+
+@pytest.mark.parametrize(
+    "spoil", corruptions.HEALED, ids=lambda one: one.__name__
+)
+def test_a_corruption_is_found_and_healed(clouds: Clouds, spoil: Any) -> None:
+    cloud = clouds("sqlite", 2)
+    cloud.sites[1].boot()
+    assert cloud.audit().findings == ()
+    subject = spoil(cloud.sites[0])
+    expected = {(corruptions.HEALED[spoil], subject)}
+    before = cloud.dump()
+
+    audit = cloud.audit()
+
+    assert expected <= found(audit), audit.findings
+    planned = running.planned(audit, running.Choice())
+    assert Result.WOULD_HEAL in {one.result for one in planned.outcomes}
+    assert cloud.dump() == before
+
+    healed = cloud.heal()
+
+    assert {one.result for one in healed.outcomes} == {Result.HEALED}, healed
+    assert healed.unchecked == ()
+    assert cloud.audit().findings == ()
+    after = cloud.dump()
+    assert cloud.heal().outcomes == ()
+    assert cloud.dump() == after
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_all_corruptions_at_once_are_healed(clouds: Clouds, kind: str) -> None:
+    cloud = clouds(kind, len(corruptions.HEALED))
+    expected = set()
+    for site, (spoil, wrong) in zip(
+        cloud.sites, corruptions.HEALED.items(), strict=True
+    ):
+        expected.add((wrong, spoil(site)))
+
+    audit = cloud.audit()
+
+    assert expected <= found(audit), expected - found(audit)
+    healed = cloud.heal()
+    assert {one.result for one in healed.outcomes} == {Result.HEALED}, healed
+    assert cloud.audit().findings == ()
