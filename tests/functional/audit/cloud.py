@@ -34,6 +34,8 @@ Deployable = models.Deployable
 
 HOST = "compute-1.example.org"
 UNITS = 4
+AS_NOVA = "1.36"
+"""The microversion at which Nova allocates."""
 PATIENCE = Patience(settle=60, down=180, vanish=86400)
 
 
@@ -200,8 +202,8 @@ class Site:
                 "project_id": placement_module.PROJECT,
                 "user_id": placement_module.USER,
                 "consumer_generation": None,
-                "consumer_type": "INSTANCE",
             },
+            version=AS_NOVA,
         )
 
     def change(self, model: Any, row: Any, **values: Any) -> None:

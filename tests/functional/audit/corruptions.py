@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from cyborg.audit.findings import Kind
 from cyborg.db import models
+from tests.functional.audit.cloud import AS_NOVA
 from tests.functional.audit.cloud import Arq
 from tests.functional.audit.cloud import Deployable
 from tests.functional.audit.cloud import Device
@@ -216,8 +217,8 @@ def arq_without_allocation(site: Site) -> str:
             "project_id": str(uuid.UUID(int=1)),
             "user_id": str(uuid.UUID(int=2)),
             "consumer_generation": None,
-            "consumer_type": "INSTANCE",
         },
+        version=AS_NOVA,
     )
     return arq
 
