@@ -92,11 +92,17 @@ def _devices(places: Sequence[Place]) -> Iterator[dict[str, Any]]:
         }
 
 
+def deployable_name(places: Sequence[Place], number: int) -> str:
+    """What the deployable of a place is called, and so its provider."""
+    address = _address(number % DEVICES_PER_HOST)
+    return f"{places[number].hostname}_{address}"
+
+
 def _deployables(places: Sequence[Place]) -> Iterator[dict[str, Any]]:
     for number, place in enumerate(places):
         yield {
             "id": place.deployable_id,
-            "name": f"{place.hostname}_{_address(number % DEVICES_PER_HOST)}",
+            "name": deployable_name(places, number),
             "num_accelerators": HANDLES_PER_DEVICE,
             "device_id": number + 1,
             "rp_uuid": place.provider,

@@ -73,6 +73,7 @@ def _add_choice(words: argparse.ArgumentParser) -> None:
     words.add_argument("--format", choices=("table", "json"), default="table")
     words.add_argument(
         "--kind",
+        dest="kinds",
         action="append",
         default=[],
         choices=[kind.value for kind in Kind],
@@ -82,6 +83,7 @@ def _add_choice(words: argparse.ArgumentParser) -> None:
     )
     words.add_argument(
         "--host",
+        dest="hosts",
         action="append",
         default=[],
         metavar="NAME",
@@ -90,6 +92,7 @@ def _add_choice(words: argparse.ArgumentParser) -> None:
     )
     words.add_argument(
         "--uuid",
+        dest="uuids",
         action="append",
         default=[],
         metavar="UUID",
@@ -180,9 +183,9 @@ def _heal_code(done: running.Heal) -> int:
 def _choice(conf: cfg.ConfigOpts) -> running.Choice:
     words = conf.command
     return running.Choice(
-        frozenset(Kind(name) for name in words.kind),
-        frozenset(words.host),
-        frozenset(words.uuid),
+        frozenset(Kind(name) for name in words.kinds),
+        frozenset(words.hosts),
+        frozenset(words.uuids),
     )
 
 

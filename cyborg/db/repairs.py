@@ -184,6 +184,11 @@ def give_back(database: engine.Database, found: suspects.Unit) -> Repair:
         database,
         Handle.id == found.id,
         Handle.in_use.is_(sa.true()),
+        # By itself: PostgreSQL looks at the locked row anew, but not at jobs
+        # that were begun meanwhile.
+        Handle.job_id.is_(None)
+        if found.job_id is None
+        else Handle.job_id == found.job_id,
         ~_UNCLEAN,
         sa.or_(
             Device.driver.is_not(None),

@@ -21,7 +21,7 @@ from tests.integration import logs
 from tests.integration import resources
 
 HERE = Path(__file__).parent
-READY_SECONDS = 30
+READY_SECONDS = 120
 PERIOD = 2
 """`periodic_interval` and `[conductor] reconcile_interval`, seconds."""
 

@@ -235,3 +235,6 @@ class Site:
 
 Spoil = Callable[[Site], str]
 """Spoils the records of a card; the uuid of what is wrong."""
+
+Clouds = Callable[[str, int], Cloud]
+"""Makes a cloud on a kind of database, with so many cards."""

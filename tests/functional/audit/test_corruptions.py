@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,60 +10,8 @@ import pytest
 from cyborg.audit import running
 from cyborg.audit.findings import Kind
 from cyborg.audit.healing import Result
-from tests import databases
 from tests.functional.audit import corruptions
-from tests.functional.audit.cloud import Cloud
-from tests.nova_stand_in import NovaStandIn
-from tests.placement import PlacementService
-
-Clouds = Callable[[str, int], Cloud]
-
-
-@pytest.fixture(scope="module")
-def migrated(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[str], Any]]:
-    """Our database of a kind, without rows."""
-    import contextlib
-
-    with contextlib.ExitStack() as stack:
-        made: dict[str, Any] = {}
-
-        def database(kind: str) -> Any:
-            if kind not in made:
-                made[kind] = stack.enter_context(
-                    databases.migrated(kind, tmp_path_factory.mktemp(kind))
-                )
-            databases.clear(made[kind])
-            return made[kind]
-
-        yield database
-
-
-@pytest.fixture
-def clouds(
-    migrated: Callable[[str], Any],
-    placement: PlacementService,
-    nova_stand_in: NovaStandIn,
-    adapter_for: Any,
-) -> Iterator[Clouds]:
-    made: list[Cloud] = []
-
-    def cloud(kind: str, cards: int) -> Cloud:
-        made.append(
-            Cloud(
-                migrated(kind),
-                placement,
-                nova_stand_in,
-                adapter_for("nova", nova_stand_in.url),
-                cards,
-            )
-        )
-        return made[-1]
-
-    yield cloud
-    for one in made:
-        one.close()
+from tests.functional.audit.cloud import Clouds
 
 
 def found(audit: running.Audit) -> set[tuple[Kind, str]]:

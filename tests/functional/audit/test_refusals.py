@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a heal leaves alone, and what it removes only when it is told to."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from concurrent import futures
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from cyborg import exception
+from cyborg import inventory
+from cyborg.audit import gathering
+from cyborg.audit import running
+from cyborg.audit.findings import Kind
+from cyborg.audit.healing import Result
+from cyborg.clients.nova_servers import Fate
+from cyborg.db import models
+from cyborg.db import repairs
+from cyborg.db import suspects
+from tests.functional.audit import corruptions
+from tests.functional.audit.cloud import Arq
+from tests.functional.audit.cloud import Cloud
+from tests.functional.audit.cloud import Clouds
+from tests.functional.audit.cloud import Device
+from tests.functional.audit.cloud import Handle
+from tests.functional.audit.cloud import Host
+from tests.functional.audit.cloud import Job
+from tests.functional.audit.cloud import ago
+from tests.functional.conductor import world as worlds
+from tests.placement import Answer
+from tests.statements import StatementCounter
+
+
+def results(healed: running.Heal) -> dict[Kind, Result]:
+    return {one.finding.kind: one.result for one in healed.outcomes}
+
+
+@pytest.mark.parametrize("silence", ["503", "blind", "no-migrations"])
+def test_where_nova_does_not_tell_nothing_is_destroyed(
+    clouds: Clouds, silence: str
+) -> None:
+    cloud = clouds("sqlite", 2)
+    corruptions.orphaned_arq(cloud.sites[0])
+    corruptions.allocation_without_arq(cloud.sites[1])
+    if silence == "503":
+        cloud.nova.failure = 503
+    elif silence == "blind":
+        cloud.nova.shows_all = False
+    before = cloud.dump()
+    unknown = {"servers": None} if silence == "no-migrations" else {}
+
+    healed = cloud.heal(**unknown)
+
+    assert results(healed) == {
+        Kind.ALLOCATION_WITHOUT_ARQ: Result.REFUSED,
+        Kind.ARQ_WITHOUT_ALLOCATION: Result.REFUSED,
+    }
+    assert cloud.dump() == before
+    assert bool(healed.unchecked) == (silence != "no-migrations")
+    cloud.nova.failure, cloud.nova.shows_all = None, True
+    assert Kind.ORPHANED_ARQ in results(cloud.heal())
+    assert cloud.world.all(Arq) == []
+
+
+def test_a_migrations_allocation_stays(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    subject = corruptions.allocation_without_arq(cloud.sites[0])
+    cloud.nova.migrations.add(subject.partition("/")[2])
+    before = cloud.dump()
+    assert results(cloud.heal()) == {
+        Kind.ALLOCATION_WITHOUT_ARQ: Result.REFUSED
+    }
+    assert cloud.dump() == before
+
+
+def test_only_our_provider_is_taken_from_an_allocation(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 1)
+    subject = corruptions.allocation_without_arq(cloud.sites[0])
+    cloud.heal()
+    consumer = subject.partition("/")[2]
+    left = cloud.placement.ask("GET", f"/allocations/{consumer}")
+    assert set(left["allocations"]) == {cloud.root}
+
+
+def test_a_unit_that_is_given_back_is_cleaned_first(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    site = cloud.sites[0]
+    site.change(Device, site.device, clean_seconds=60)
+    handle = corruptions.unheld_handle(site)
+
+    healed = cloud.heal()
+
+    (outcome,) = healed.outcomes
+    assert (outcome.result, outcome.detail) == (
+        Result.HEALED,
+        "its unit is cleaned first",
+    )
+    (row,) = [one for one in cloud.world.all(Handle) if one.uuid == handle]
+    (job,) = cloud.world.all(Job)
+    assert (row.in_use, row.job_id, job.kind) == (True, job.id, "clean")
+    assert cloud.audit().findings == ()
+
+
+def test_hosts_that_are_gone_go_when_they_are_named(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    gone = cloud.placement.create_provider("gone.example.org")
+    cloud.world.report(
+        worlds.device(0x40, 2, "gone"),
+        host="gone",
+        provider_name="gone.example.org",
+        provider_uuid=gone,
+    )
+    cloud.sync()
+    adopted = models.new_uuid()
+    cloud.world.execute(
+        sa.insert(Device).values(
+            uuid=adopted,
+            type="GPU",
+            vendor="10de",
+            model="card",
+            hostname="adopted",
+        )
+    )
+    cloud.world.execute(
+        sa.update(Host)
+        .where(Host.name == "gone")
+        .values(last_seen_at=ago(3 * 86400))
+    )
+    kinds = {one.kind for one in cloud.audit().findings}
+    assert kinds == {Kind.UNKNOWN_HOST}
+    for provider in cloud.placement.providers(gone).values():
+        if provider["uuid"] != gone:
+            cloud.placement.ask(
+                "DELETE", f"/resource_providers/{provider['uuid']}"
+            )
+    cloud.placement.ask("DELETE", f"/resource_providers/{gone}")
+
+    before = cloud.dump()
+    assert results(cloud.heal()) == {
+        Kind.UNKNOWN_HOST: Result.ON_REQUEST,
+        Kind.VANISHED_HOST: Result.ON_REQUEST,
+    }
+    assert cloud.dump() == before
+
+    healed = cloud.heal(Kind.UNKNOWN_HOST, Kind.VANISHED_HOST)
+
+    assert set(results(healed).values()) == {Result.HEALED}
+    assert [one.name for one in cloud.world.all(Host)] == ["compute-1"]
+    assert {one.hostname for one in cloud.world.all(Device)} == {
+        "compute-1.example.org"
+    }
+    assert cloud.audit().findings == ()
+
+
+def test_providers_below_strange_roots_go_when_they_are_named(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 1)
+    other = cloud.placement.create_provider("other.example.org")
+    name = "other_0000:0c:00.0"
+    theirs = cloud.placement.create_provider(
+        name, other, inventory.provider_uuid(name)
+    )
+    strange = cloud.placement.create_provider("strange", cloud.root)
+    for provider in (theirs, strange):
+        cloud.placement.set_traits(provider, {"OWNER_CYBORG"})
+
+    assert results(cloud.heal()) == {
+        Kind.FOREIGN_PROVIDER: Result.ON_REQUEST,
+        Kind.FOREIGN_TRAIT: Result.REFUSED,
+    }
+    healed = cloud.heal(Kind.FOREIGN_PROVIDER)
+    assert results(healed) == {Kind.FOREIGN_PROVIDER: Result.HEALED}
+    assert set(cloud.placement.providers(other)) == {"other.example.org"}
+    assert {one.kind for one in cloud.audit().findings} == {Kind.FOREIGN_TRAIT}
+
+
+def test_a_root_that_is_gone_is_looked_for_again(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    cloud.placement.ask(
+        "DELETE", f"/resource_providers/{cloud.sites[0].provider}"
+    )
+    cloud.placement.ask("DELETE", f"/resource_providers/{cloud.root}")
+    assert results(cloud.heal()) == {Kind.MISSING_ROOT: Result.HEALED}
+    (host,) = cloud.world.all(Host)
+    assert (host.provider_uuid, host.digest) == (None, None)
+    assert cloud.audit().findings == ()
+
+
+def test_placement_down_is_said_and_rows_are_still_healed(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 2)
+    corruptions.unheld_handle(cloud.sites[0])
+    corruptions.missing_trait(cloud.sites[1])
+    cloud.placement.hook = lambda *_: Answer(503)
+    healed = cloud.heal()
+    assert results(healed) == {Kind.UNHELD_HANDLE: Result.HEALED}
+    assert "providers of 1 hosts" in {one.what for one in healed.unchecked}
+    cloud.placement.hook = None
+    # The host is owed since: whoever syncs it next makes all right.
+    cloud.sync()
+    assert cloud.audit().findings == ()
+
+
+def test_a_placement_that_fails_while_it_is_healed_leaves_a_failure(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 1)
+    corruptions.missing_trait(cloud.sites[0])
+
+    def refuse(method: str, *_: Any) -> Answer | None:
+        return Answer(503) if method == "PUT" else None
+
+    cloud.placement.hook = refuse
+    assert results(cloud.heal()) == {Kind.MISSING_TRAIT: Result.FAILED}
+    cloud.placement.hook = None
+    assert results(cloud.heal()) == {Kind.MISSING_TRAIT: Result.HEALED}
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_of_two_that_give_back_one_unit_one_does_so(
+    clouds: Clouds, kind: str
+) -> None:
+    cloud = clouds(kind, 1)
+    site = cloud.sites[0]
+    site.change(Device, site.device, clean_seconds=60)
+    corruptions.unheld_handle(site)
+    with cloud.database.reader() as session:
+        (unit,) = suspects.units(session)
+    at_once = threading.Barrier(4)
+
+    def give_back() -> bool:
+        at_once.wait(30)
+        return repairs.give_back(cloud.database, unit).done
+
+    with futures.ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(give_back) for _ in range(4)]
+        assert sorted(one.result() for one in done) == [False] * 3 + [True]
+    assert len(cloud.world.all(Job)) == 1
+
+
+def test_a_request_that_is_another_instances_by_now_stays(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 1)
+    arq = corruptions.orphaned_arq(cloud.sites[0])
+    with cloud.database.reader() as session:
+        (found,) = suspects.requests(session)
+    cloud.world.unbind(arq)
+    cloud.world.bind([arq], cloud.sites[0].provider)
+    assert not repairs.delete_request(cloud.database, found).done
+    assert cloud.world.arq(arq).state == "Bound"
+
+
+def test_the_database_costs_the_same_however_much_there_is(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 6)
+
+    def statements() -> int:
+        with StatementCounter(cloud.database.engine) as counter:
+            cloud.audit()
+        return len(counter.statements)
+
+    statements()  # connections are made
+    few = statements()
+    for site in cloud.sites:
+        site.boot(4)
+    assert statements() == few <= 14
+    with cloud.placement.counted() as calls:
+        cloud.audit()
+    assert len(calls) == 3 + 3 * 6
+
+
+def test_many_instances_are_listed_and_the_rest_asked_for(
+    clouds: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "FEW", 2)
+    cloud = clouds("sqlite", 1)
+    site = cloud.sites[0]
+    alive = [site.boot()[0] for _ in range(3)]
+    cloud.nova.page = 2
+    gone = corruptions.orphaned_arq(site)
+    cloud.nova.requests.clear()
+
+    audit = cloud.audit()
+
+    assert {one.uuid for one in audit.findings} == {gone}
+    asked = [
+        one.path for one in cloud.nova.requests if "/servers/" in one.path
+    ]
+    assert len(asked) == 1
+    assert {audit.state.servers[one].fate for one in alive} == {Fate.ALIVE}
+
+
+def test_a_choice_is_kept_to(clouds: Clouds) -> None:
+    cloud: Cloud = clouds("sqlite", 2)
+    one = corruptions.unheld_handle(cloud.sites[0])
+    other = corruptions.unheld_handle(cloud.sites[1])
+    gatherer = gathering.Gatherer(cloud.sources())
+
+    def uuids(**choice: Any) -> set[str]:
+        chosen = {key: frozenset(value) for key, value in choice.items()}
+        found = running.audit(
+            gatherer, running.Choice(**chosen), lambda _: None
+        )
+        return {finding.uuid for finding in found.findings}
+
+    assert uuids() == {one, other}
+    assert uuids(uuids=[one]) == {one}
+    assert uuids(hosts=["compute-1"]) == {one, other}
+    assert uuids(hosts=["elsewhere"]) == set()
+    assert uuids(kinds=[Kind.ORPHANED_ARQ]) == set()
+
+
+def test_a_database_that_is_down_is_an_error_of_ours(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    with cloud.database.connection() as connection:
+        connection.execute(sa.text("ALTER TABLE jobs RENAME TO away"))
+    try:
+        with pytest.raises(exception.Unavailable):
+            cloud.audit()
+    finally:
+        with cloud.database.connection() as connection:
+            connection.execute(sa.text("ALTER TABLE away RENAME TO jobs"))
+
+
+def test_an_instance_is_told_from_any_uuid(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    servers = cloud.sources().servers
+    assert servers is not None
+    nobody = str(uuid.uuid4())
+    assert servers.find(nobody).fate is Fate.GONE
+    assert servers.find("no uuid").fate is Fate.UNTOLD
+    cloud.nova.servers[nobody] = "p"
+    assert servers.find(nobody).fate is Fate.ALIVE
+    cloud.nova.tasks[nobody] = "deleting"
+    assert servers.find(nobody).fate is Fate.BUSY
