@@ -7,8 +7,10 @@ not answer.
 
 from __future__ import annotations
 
+import collections
 import datetime as dt
 import logging
+import threading
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -56,6 +58,31 @@ class Notifier:
         self._nova = nova
         self._grace = grace
         self._wake = wake
+        self._lock = threading.Lock()
+        self._sending: collections.Counter[tuple[str, str]] = (
+            collections.Counter()
+        )
+
+    def later(self, told: Sequence[jobs.Told]) -> Callable[[], None]:
+        """What tells Nova of these binds when it is called, once.
+
+        Till then, and however long Nova takes for it, `send_due` leaves
+        them out.
+        """
+        pairs = collections.Counter(
+            (one.arq_uuid, one.instance_uuid) for one in told
+        )
+        with self._lock:
+            self._sending += pairs
+
+        def send() -> None:
+            try:
+                self.send(told)
+            finally:
+                with self._lock:
+                    self._sending -= pairs
+
+        return send
 
     def send(self, told: Iterable[jobs.Told], attempts: int = 0) -> None:
         """Tells Nova of these binds and notes which ones it knows."""
@@ -101,7 +128,14 @@ class Notifier:
 
     def send_due(self) -> float | None:
         """Tells Nova what is due; seconds until more is."""
-        owed = _take(self._database, self._grace)
+        with self._lock:
+            # Before taking: what ends in between is due no more.
+            sending = set(self._sending)
+        owed = [
+            one
+            for one in _take(self._database, self._grace)
+            if (one.arq_uuid, one.instance_uuid) not in sending
+        ]
         by_attempts: dict[int, list[jobs.Told]] = {}
         for one in owed:
             by_attempts.setdefault(one.attempts, []).append(

@@ -144,7 +144,7 @@ class Work:
         """Lets Nova and Placement know."""
         owed = tuple(told)
         if owed:
-            self._pool.submit(lambda: self.notifier.send(owed))
+            self._pool.submit(self.notifier.later(owed))
         for host_id in changed_hosts:
             self.sync.soon(host_id)
 

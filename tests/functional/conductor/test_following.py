@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import threading
 import uuid
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from cyborg import exception
+from cyborg.clients.nova import BindEvent
 from cyborg.clients.nova import Nova
 from cyborg.clients.placement import Placement
 from cyborg.conductor import background
@@ -535,3 +537,29 @@ def test_two_conductors_do_not_both_send_what_is_due(
     assert ends == [None, None]
     assert sorted(e.arq_uuid for e in world.nova.events) == sorted(arqs)
     other.close()
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_an_event_that_is_being_sent_for_long_is_not_sent_beside_it(
+    world: World, failing: bool
+) -> None:
+    release = world.nova.holding = threading.Event()
+    world.report(device())
+    (arq,) = world.arqs(1)
+    instance = world.bind([arq])
+    worlds.wait_until(lambda: world.nova.holding is None)
+    world.execute(sa.update(worlds.Arq).values(event_due_at=models.now()))
+
+    world.work.notifier.send_due()
+    assert world.nova.events == []
+    assert untold(world) == [arq]
+
+    world.nova.failing = failing
+    release.set()
+    if failing:
+        worlds.wait_until(lambda: world.arq(arq).event_attempts == 1)
+        world.nova.failing = False
+        world.execute(sa.update(worlds.Arq).values(event_due_at=models.now()))
+        world.work.notifier.send_due()
+    worlds.wait_until(lambda: untold(world) == [])
+    assert world.nova.events == [BindEvent(instance, arq, "completed")]

@@ -95,10 +95,16 @@ class NovaRecorder:
     def __init__(self) -> None:
         self.events: list[BindEvent] = []
         self.failing = False
+        self.holding: threading.Event | None = None
+        """Set by the test to let those go that are being told."""
         self.projects: dict[str, str] = {}
         self._came = threading.Condition()
 
     def notify(self, events: Sequence[BindEvent]) -> frozenset[str]:
+        holding = self.holding
+        if holding is not None:
+            self.holding = None
+            assert holding.wait(10)
         if self.failing:
             return frozenset(event.arq_uuid for event in events)
         with self._came:
