@@ -102,6 +102,7 @@ class ConductorEndpoint:
         return requests.create(
             self._database,
             device_profile_name,
+            request_id=context.request_id,
             group_id=group_id,
             image_uuid=image_uuid,
             project_id=context.project_id,

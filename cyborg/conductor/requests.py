@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import uuid
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ from cyborg.db import leftovers
 from cyborg.db.arq_release import GivenBack
 
 LOG = logging.getLogger(__name__)
+
+MADE_BY_REQUEST = uuid.UUID("0b2a1b34-7a52-4d1e-9d2c-4f0a6a1d5c3e")
+"""Namespace of the uuids that follow from a request's id."""
 
 KEEP_JOBS = 7 * 24 * 3600.0
 """Seconds for which a job that has ended can still be looked at."""
@@ -88,13 +92,19 @@ def create(
     database: engine.Database,
     profile_name: str,
     *,
+    request_id: str,
     group_id: int | None,
     image_uuid: str | None,
     project_id: str | None,
     limit: int,
 ) -> list[str]:
-    """Makes the ARQs of a profile; their uuids in the order of its groups."""
+    """Makes the ARQs of a profile; their uuids in the order of its groups.
+
+    Once for one request: where its message comes twice, or the answer to a
+    commit was lost, they are those that are there already.
+    """
     missing = exception.NotFound(f"there is no device profile {profile_name}")
+    uuids: list[str] = []
     try:
         with database.writer() as session:
             found = arq_writes.profile_called(session, profile_name)
@@ -102,16 +112,25 @@ def create(
                 raise missing
             profile_id, profile_json = found
             rows = make_rows(groups_of(profile_json), group_id, limit)
-            return arq_writes.create(
+            uuids = [_uuid_of(request_id, n) for n in range(len(rows))]
+            arq_writes.create(
                 session,
                 (profile_id, profile_name),
-                rows,
+                dict(zip(uuids, rows, strict=True)),
                 project_id,
                 image_uuid,
             )
+    except db_exception.DBDuplicateEntry:
+        LOG.info("Request %s has its accelerator requests", request_id)
     except db_exception.DBReferenceError as error:
         # The profile was deleted in between.
         raise missing from error
+    return uuids
+
+
+def _uuid_of(request_id: str, number: int) -> str:
+    """What the ARQ of that number is called which a request makes."""
+    return str(uuid.uuid5(MADE_BY_REQUEST, f"{request_id}/{number}"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -141,14 +141,13 @@ def profile_called(session: orm.Session, name: str) -> tuple[int, str] | None:
 def create(
     session: orm.Session,
     profile: tuple[int, str],
-    groups: Sequence[tuple[int, str]],
+    groups: Mapping[str, tuple[int, str]],
     project_id: str | None,
     image_uuid: str | None,
-) -> list[str]:
-    """New ARQs of a profile (id and name), one for each (number, JSON) of a
-    group; their uuids."""
+) -> None:
+    """New ARQs of these uuids of a profile (id and name), each of the
+    (number, JSON) of a group."""
     profile_id, profile_name = profile
-    uuids = [models.new_uuid() for _ in groups]
     session.execute(
         sa.insert(Arq),
         [
@@ -162,7 +161,7 @@ def create(
                 "profile_group": group,
                 "image_uuid": image_uuid,
             }
-            for uuid, (number, group) in zip(uuids, groups, strict=True)
+            for uuid, (number, group) in groups.items()
         ],
     )
     notices.add(
@@ -181,10 +180,9 @@ def create(
                 image_uuid=image_uuid,
                 error=None,
             )
-            for uuid, (number, _) in zip(uuids, groups, strict=True)
+            for uuid, (number, _) in groups.items()
         ),
     )
-    return uuids
 
 
 def lock_instances(session: orm.Session, instances: Collection[str]) -> None:

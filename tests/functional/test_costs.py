@@ -132,6 +132,7 @@ def test_requests_cost_the_same_however_many_there_are(
             arqs += requests.create(
                 world.database,
                 name,
+                request_id=str(uuid.uuid4()),
                 group_id=None,
                 image_uuid=None,
                 project_id=worlds.PROJECT,

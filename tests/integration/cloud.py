@@ -206,6 +206,16 @@ class Placement:
             },
         )
 
+    def try_allocate(
+        self, consumer: str, request: dict[str, Any], project: str
+    ) -> bool:
+        """Whether the candidate could be claimed; another may be faster."""
+        try:
+            self.allocate(consumer, request, project)
+        except AssertionError:
+            return False
+        return True
+
     def release(self, consumer: str) -> None:
         """Give back what the instance has claimed, if anything."""
         if self.request("GET", f"/allocations/{consumer}")["allocations"]:

@@ -22,6 +22,8 @@ from tests.integration import resources
 
 HERE = Path(__file__).parent
 READY_SECONDS = 120
+MANY_SECONDS = 120
+"""For many processes that start at once."""
 PERIOD = 2
 """`periodic_interval` and `[conductor] reconcile_interval`, seconds."""
 
@@ -264,6 +266,12 @@ class Deployment:
         self.launch("api", label, {"OS_API__PORT": str(port)})
         self._ready(label, lambda: resources.answers(port))
 
+    def wait_for_consumers(self, label: str, queue: str, number: int) -> None:
+        """Until so many listen to that queue; `label` is one of them."""
+        self._ready(
+            label, lambda: self.vhost.consumers(queue) >= number, MANY_SECONDS
+        )
+
     def start_conductor(self, label: str = "conductor") -> None:
         already = sum(
             child.running
@@ -297,11 +305,13 @@ class Deployment:
             lambda: self.vhost.consumers(f"cyborg-agent.{self.host}") > 0,
         )
 
-    def _ready(self, label: str, condition: Any) -> None:
+    def _ready(
+        self, label: str, condition: Any, seconds: float = READY_SECONDS
+    ) -> None:
         child = self.processes[label]
         resources.wait_until(
             lambda: not child.running or condition(),
-            READY_SECONDS,
+            seconds,
             f"{label} is ready:\n{child.tail()}",
         )
         assert child.running, f"{label} ended:\n{child.tail()}"

@@ -144,7 +144,7 @@ class Cloud:
         self.calls.create_device_profile(
             ADMIN, name, [{"resources:VGPU": str(count)}]
         )
-        arqs = self.calls.create_arqs(ADMIN, name)
+        arqs = self.calls.create_arqs(context.admin_context(), name)
         instance = str(uuid.uuid4())
         self.calls.bind_arqs(
             ADMIN,

@@ -286,20 +286,24 @@ def test_requests_come_in_the_order_of_their_groups(world: World) -> None:
         {"resources:PGPU": "1"},
         {"resources:FPGA": "1", "trait:CUSTOM_FPGA_XILINX": "required"},
     )
-    made = world.endpoint.create_arqs(CONTEXT, "two", None, None)
+    made = world.endpoint.create_arqs(
+        worlds.admin_context(), "two", None, None
+    )
     groups = [world.arq(one).device_profile_group_id for one in made]
     assert groups == [0, 0, 1, 2, 2]
-    made = world.endpoint.create_arqs(CONTEXT, "two", 1, None)
+    made = world.endpoint.create_arqs(worlds.admin_context(), "two", 1, None)
     assert [world.arq(one).device_profile_group_id for one in made] == [1]
     with pytest.raises(exception.Invalid, match="device_profile_group_id"):
-        world.endpoint.create_arqs(CONTEXT, "two", 3, None)
+        world.endpoint.create_arqs(worlds.admin_context(), "two", 3, None)
 
 
 def test_a_profile_is_found_by_its_exact_name(world: World) -> None:
     world.profile("Name")
     for wrong in ("name", "", "Name "):
         with pytest.raises(exception.NotFound):
-            world.endpoint.create_arqs(CONTEXT, wrong, None, None)
+            world.endpoint.create_arqs(
+                worlds.admin_context(), wrong, None, None
+            )
 
 
 def test_more_than_the_limit_is_refused_and_nothing_made(
@@ -331,3 +335,18 @@ def test_a_board_of_two_functions_hands_over_both(world: World) -> None:
     assert len(arqs) == 2
     world.bind(arqs, provider=provider_of(0x30))
     assert len(world.used()) == 2
+
+
+def test_a_request_that_is_delivered_twice_makes_its_arqs_once(
+    world: World,
+) -> None:
+    world.profile("three", {"resources:FPGA": "3"})
+    context = worlds.admin_context()
+    made = world.endpoint.create_arqs(context, "three", None, None)
+    again = world.endpoint.create_arqs(context, "three", None, None)
+    assert again == made
+    assert {row.uuid for row in world.all(worlds.Arq)} == set(made)
+    other = world.endpoint.create_arqs(
+        worlds.admin_context(), "three", None, None
+    )
+    assert not set(other) & set(made)

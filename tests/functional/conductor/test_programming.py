@@ -151,7 +151,9 @@ def test_the_image_that_the_creator_named_is_programmed(
 ) -> None:
     world = conductor()
     world.profile("plain")
-    arqs = world.endpoint.create_arqs(CONTEXT, "plain", None, IMAGE)
+    arqs = world.endpoint.create_arqs(
+        worlds.admin_context(), "plain", None, IMAGE
+    )
     world.bind(arqs)
     settled(world, arqs)
     assert card(world).bitstream_id == IMAGE
@@ -457,8 +459,12 @@ def test_what_an_older_service_left_half_done_is_ended(
 ) -> None:
     world = conductor(bind_timeout=1)
     world.profile("old")
-    arqs = world.endpoint.create_arqs(CONTEXT, "old", None, None)
-    more = world.endpoint.create_arqs(CONTEXT, "old", None, None)
+    arqs = world.endpoint.create_arqs(
+        worlds.admin_context(), "old", None, None
+    )
+    more = world.endpoint.create_arqs(
+        worlds.admin_context(), "old", None, None
+    )
     used = world.all(worlds.Handle)[0].id
     world.execute(
         sa.update(worlds.Handle)

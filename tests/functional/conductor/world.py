@@ -29,7 +29,8 @@ from cyborg.rpc.agent import UnitsOrder
 from cyborg.rpc.conductor import Binding
 from tests import databases
 
-CONTEXT = cyborg_context.admin_context()
+admin_context = cyborg_context.admin_context
+CONTEXT = admin_context()
 PROJECT = "2f4b1c0d9e8a4d5f8c7b6a5948372615"
 
 Arq = models.AcceleratorRequest
