@@ -75,6 +75,13 @@ class Proxy:
         with self._changed:
             self._stopped = frozenset(directions or DIRECTIONS)
 
+    def forget(self) -> None:
+        """Never forward anything again of the connections there are, and
+        tell nobody; new ones work."""
+        with self._changed:
+            for pair in self._pairs:
+                pair.forgotten = True
+
     def slow(self, seconds: float) -> None:
         """Let everything arrive so much later."""
         with self._changed:
@@ -187,6 +194,8 @@ class Proxy:
         try:
             while data := source.recv(CHUNK):
                 self._pass(direction)
+                if pair.forgotten:
+                    continue
                 if data := filter_.pass_on(data):
                     sink.sendall(data[: self._allowed(len(data))])
         except OSError:
@@ -222,6 +231,7 @@ class _Pair:
 
     def __init__(self, client: socket.socket, service: socket.socket) -> None:
         self._sockets = (client, service)
+        self.forgotten = False
 
     def reset(self) -> None:
         for end in self._sockets:

@@ -26,6 +26,17 @@ from cyborg.rpc.listener import Listener
 CLOSE_SECONDS = 3.0
 """How long a stop waits for the broker."""
 
+LEAST_DATABASE_SECONDS, MOST_DATABASE_SECONDS = 5, 30
+"""How long a database may be silent before it counts as down: as long as a
+caller waits for us, within these.  A connection that a dead server or a
+router has forgotten would else hold a thread for ever."""
+
+
+def database_seconds(conf: cfg.ConfigOpts) -> int:
+    """The conductor's patience with its database."""
+    asked = int(conf.rpc_response_timeout)
+    return max(LEAST_DATABASE_SECONDS, min(MOST_DATABASE_SECONDS, asked))
+
 
 class ConductorService:
     """One conductor; any number of them share a database and a broker.
@@ -46,7 +57,7 @@ class ConductorService:
     ) -> None:
         self._conf = conf
         self._own_database = database is None
-        self._database = database or Database(conf)
+        self._database = database or Database(conf, database_seconds(conf))
         self._notifications = notifications.sender(conf, "cyborg-conductor")
         if self._notifications is not None:
             self._database.listener = self._notifications.send

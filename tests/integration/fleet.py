@@ -127,7 +127,9 @@ class Fleet:
         cloud = self.cyborg.cloud
         database = sa.make_url(self.cyborg.database)
         links = Links(
-            broker=proxy.Broker(_address(f"amqp://{resources.BROKER}")),
+            broker=proxy.Broker(
+                _address(f"amqp://{self.cyborg.vhost.broker}")
+            ),
             database=proxy.Proxy(
                 (database.host or "127.0.0.1", database.port or 3306)
             ),
@@ -136,7 +138,7 @@ class Fleet:
             keystone=proxy.Proxy(_address(cloud.keystone.auth_url)),
         )
         self.links[label] = links
-        user = resources.BROKER.rpartition("@")[0]
+        user = self.cyborg.vhost.broker.rpartition("@")[0]
         auth_url = f"http://{links.keystone.address}/v3"
         environment = {
             "OS_DEFAULT__TRANSPORT_URL": (

@@ -82,19 +82,20 @@ def answers(port: int) -> bool:
 class Vhost:
     """One virtual host of the broker."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, broker: str = BROKER) -> None:
         self.name = name
-        self.url = f"rabbit://{BROKER}/{name}"
+        self.broker = broker
+        self.url = f"rabbit://{broker}/{name}"
 
     def consumers(self, queue: str) -> int:
         """How many consumers the queue has; 0 where there is none."""
-        credentials, _, address = BROKER.rpartition("@")
+        credentials, _, address = self.broker.rpartition("@")
         user, _, password = credentials.partition(":")
         with amqp.Connection(
             host=address,
             userid=user,
             password=password,
-            virtual_host=self.name,
+            virtual_host=urllib.parse.unquote(self.name),
             connect_timeout=CONNECT_SECONDS,
         ) as connection:
             try:

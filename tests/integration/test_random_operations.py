@@ -184,7 +184,7 @@ class Client:
                 method,
                 f"http://127.0.0.1:{port}{path}",
                 json=body,
-                headers={"OpenStack-API-Version": "accelerator 2.3"}
+                headers={"OpenStack-API-Version": "accelerator 2.4"}
                 if method != "PATCH"
                 else {},
                 timeout=ANSWER_SECONDS + 15,
@@ -409,7 +409,6 @@ class Client:
         answer = self.ask("list", "GET", f"/v2/devices?hostname={hostname}")
         if answer is None or answer.status_code != 200:
             return
-        # In the order of their addresses.
         stormy = [
             found["uuid"]
             for found in answer.json()["devices"]

@@ -1,0 +1,585 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each fault by itself, with requests going on.
+
+While it lasts the API answers within its time-outs, with what was asked,
+503 or 504; afterwards everything converges with nobody's help.  Database
+and broker are servers of our own, which are really restarted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import pymysql
+import pytest
+import requests
+
+from tests import loopback
+from tests.integration import cloud as cloud_module
+from tests.integration import deployment
+from tests.integration import fleet as fleets
+from tests.integration import judge as judging
+from tests.integration import resources
+from tests.integration import servers
+
+CLIENTS = 3
+UNITS = 16
+ADDRESS = "0000:10:00.0"
+TRAIT = "CUSTOM_TEST_CARD"
+CARD = {
+    "type": "FPGA",
+    "resource_class": "FPGA",
+    "traits": [TRAIT],
+    "accelerators": str(UNITS),
+}
+RPC_SECONDS = 4
+ANSWER_SECONDS = 45
+PATIENCE = 120
+ARQS = "/v2/accelerator_requests"
+CONDUCTORS = ("conductor-0", "conductor-1")
+
+
+class Failing(loopback.Loopback):
+    """A service that answers 500 to everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure = 500
+
+
+class Arena:
+    """The fleet, its servers and its judge."""
+
+    def __init__(
+        self,
+        fleet: fleets.Fleet,
+        mariadb: servers.MariaDB,
+        rabbit: servers.RabbitMQ,
+    ) -> None:
+        self.fleet = fleet
+        self.mariadb = mariadb
+        self.rabbit = rabbit
+        self.host = fleet.hosts[0]
+        self.cloud = fleet.cyborg.cloud
+        self.judge = judging.Judge(fleet.cyborg, fleet.roots, mariadb.root_url)
+        self.unknown_creates = 0
+
+    @property
+    def provider(self) -> str:
+        (found,) = self.cloud.placement.children_of(self.host.root)
+        return str(found["uuid"])
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        session: requests.Session | None = None,
+    ) -> requests.Response:
+        """One request; fails where its answer is late or of no sense."""
+        port = self.fleet.ports["api-0"]
+        start = time.monotonic()
+        answer = (session or requests).request(
+            method,
+            f"http://127.0.0.1:{port}{path}",
+            json=body,
+            headers={"OpenStack-API-Version": "accelerator 2.4"}
+            if method != "PATCH"
+            else {},
+            timeout=ANSWER_SECONDS,
+        )
+        took = time.monotonic() - start
+        assert took < ANSWER_SECONDS, f"{method} {path}: {took} s"
+        assert answer.status_code < 500 or answer.status_code in (503, 504), (
+            f"{method} {path}: {answer.status_code} {answer.text}"
+        )
+        return answer
+
+    def insist(
+        self, method: str, path: str, body: Any, *statuses: int
+    ) -> requests.Response:
+        """The answer of as many tries as it takes."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            answer = self.call(method, path, body)
+            if answer.status_code < 500:
+                assert answer.status_code in statuses, answer.text
+                return answer
+            time.sleep(0.1)
+        raise AssertionError(f"{method} {path}: no answer in {PATIENCE} s")
+
+    def device(self, action: str = "") -> dict[str, Any]:
+        """The device, after it was enabled or disabled."""
+        (found,) = self.insist("GET", "/v2/devices", None, 200).json()[
+            "devices"
+        ]
+        if action:
+            path = f"/v2/devices/{found['uuid']}/{action}"
+            self.insist("POST", path, None, 204)
+        return dict(found)
+
+    def reserved(self) -> int:
+        inventory = self.cloud.placement.inventory(self.provider)
+        return int(inventory["FPGA"]["reserved"])
+
+
+class Load:
+    """Clients that live the lives of instances until they are told to
+    end; each answer is judged."""
+
+    def __init__(self, arena: Arena, profile: str) -> None:
+        self._arena = arena
+        self._profile = profile
+        self._provider = arena.provider
+        self._over = threading.Event()
+        self.lives = 0
+        self.refused = 0
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[Load]:
+        """Requests all the while; raises what was wrong with one."""
+        with futures.ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(self._client) for _ in range(CLIENTS)]
+            try:
+                yield self
+            finally:
+                self._over.set()
+            for client in clients:
+                client.result(2 * PATIENCE)
+
+    def wait_for_lives(self, count: int, seconds: float = PATIENCE) -> None:
+        """Until so many more have gone well."""
+        wanted = self.lives + count
+        resources.wait_until(
+            lambda: self.lives >= wanted, seconds, f"{count} lives"
+        )
+
+    def wait_for_refusals(self, count: int = 1) -> None:
+        wanted = self.refused + count
+        resources.wait_until(
+            lambda: self.refused >= wanted, PATIENCE, f"{count} refusals"
+        )
+
+    def _client(self) -> None:
+        with requests.Session() as session:
+            while not self._over.is_set():
+                self._live(session)
+
+    def _ask(
+        self, session: requests.Session, method: str, path: str, body: Any
+    ) -> requests.Response | None:
+        answer = self._arena.call(method, path, body, session)
+        if answer.status_code >= 500:
+            self.refused += 1
+            self._over.wait(0.1)
+            return None
+        return answer
+
+    def _insist(
+        self, session: requests.Session, method: str, path: str, body: Any
+    ) -> requests.Response:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            answer = self._ask(session, method, path, body)
+            if answer is not None:
+                return answer
+        raise AssertionError(f"{method} {path}: no answer in {PATIENCE} s")
+
+    def _live(self, session: requests.Session) -> None:
+        made = self._ask(
+            session, "POST", ARQS, {"device_profile_name": self._profile}
+        )
+        if made is None:
+            self._arena.unknown_creates += 2
+            return
+        assert made.status_code == 201, made.text
+        arqs = [arq["uuid"] for arq in made.json()["arqs"]]
+        instance = str(uuid.uuid4())
+        patch = deployment.bind_patch(
+            self._provider, instance, self._arena.host.provider_name
+        )
+        bound = self._insist(
+            session, "PATCH", ARQS, dict.fromkeys(arqs, patch)
+        )
+        if bound.status_code == 202:
+            poll = f"{ARQS}?instance={instance}&bind_state=resolved"
+            found = self._insist(session, "GET", poll, None).json()["arqs"]
+            assert {arq["uuid"] for arq in found} == set(arqs)
+            assert {arq["state"] for arq in found} == {"Bound"}
+        else:
+            # The device may be disabled.
+            assert bound.status_code == 409, bound.text
+        path = f"{ARQS}?arqs={','.join(arqs)}"
+        gone = self._insist(session, "DELETE", path, None)
+        assert gone.status_code in (204, 404), gone.text
+        self.lives += 1
+
+
+@pytest.fixture(scope="module")
+def arena(
+    cloud: cloud_module.Cloud, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Arena]:
+    with contextlib.ExitStack() as stack:
+        mariadb = servers.MariaDB(tmp_path_factory.mktemp("mariadb"))
+        stack.callback(mariadb.kill)
+        rabbit = servers.RabbitMQ(tmp_path_factory.mktemp("rabbitmq"))
+        stack.callback(rabbit.kill)
+        cyborg = deployment.Deployment(
+            cloud,
+            mariadb.url,
+            rabbit,
+            tmp_path_factory.mktemp("cyborg"),
+            rpc_response_timeout=RPC_SECONDS,
+            root=False,
+        )
+        cyborg.prepare()
+        fleet = stack.enter_context(fleets.made(cyborg))
+        host = fleet.add_host()
+        host.put(ADDRESS, **CARD)
+        fleet.start(2, 1, OS_DEFAULT__AUTH_STRATEGY="noauth")
+        fleet.devices_are_offered()
+        made = Arena(fleet, mariadb, rabbit)
+        made.judge.watch()
+        made.insist(
+            "POST",
+            "/v2/device_profiles",
+            [
+                {
+                    "name": "two",
+                    "groups": [
+                        {
+                            "resources:FPGA": "2",
+                            f"trait:{TRAIT}": "required",
+                        }
+                    ],
+                }
+            ],
+            201,
+        )
+        yield made
+
+
+def _forget_unheard(arena: Arena) -> None:
+    """ARQs of creates whose answer was lost: as many at most as were asked
+    for, all free."""
+    listed = arena.insist("GET", ARQS, None, 200).json()["arqs"]
+    assert {arq["state"] for arq in listed} <= {"Initial"}
+    assert len(listed) <= arena.unknown_creates
+    for arq in listed:
+        arena.insist("DELETE", f"{ARQS}?arqs={arq['uuid']}", None, 204, 404)
+    arena.unknown_creates = 0
+
+
+@pytest.fixture
+def load(arena: Arena) -> Iterator[Load]:
+    """Requests go on during the test; after it nothing may be wrong."""
+    with Load(arena, "two").going_on() as load:
+        load.wait_for_lives(CLIENTS)
+        yield load
+        arena.fleet.heal()
+        load.wait_for_lives(CLIENTS)
+    _forget_unheard(arena)
+    took = arena.judge.converged()
+    assert took <= judging.CONVERGE_SECONDS
+    assert arena.judge.held_twice() == []
+    assert arena.fleet.cyborg.tracebacks() == {}
+
+
+def _links(arena: Arena, name: str, *labels: str) -> list[Any]:
+    return [
+        getattr(arena.fleet.links[label], name)
+        for label in labels or arena.fleet.labels()
+    ]
+
+
+# -- the broker
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_broker_restarts(arena: Arena, load: Load, end: str) -> None:
+    getattr(arena.rabbit, end)()
+    load.wait_for_refusals()
+    arena.rabbit.start()
+    load.wait_for_lives(CLIENTS)
+
+
+@pytest.mark.parametrize("ways", [(), ("to service",), ("to client",)])
+def test_a_broker_is_cut_off_from_one_conductor(
+    arena: Arena, load: Load, ways: tuple[str, ...]
+) -> None:
+    (link,) = _links(arena, "broker", CONDUCTORS[0])
+    with link.stopping(*ways):
+        load.wait_for_lives(CLIENTS)
+    link.cut()
+    load.wait_for_lives(CLIENTS)
+
+
+def test_a_message_that_is_lost_is_a_gateway_timeout(
+    arena: Arena, load: Load
+) -> None:
+    for link in _links(arena, "broker", *CONDUCTORS):
+        link.delivered.set(b"create_arqs", 0, 1)
+    load.wait_for_refusals(2)
+    load.wait_for_lives(CLIENTS)
+
+
+@pytest.mark.parametrize(
+    "method", [b"create_arqs", b"bind_arqs", b"delete_arqs", b"heartbeat"]
+)
+def test_a_message_that_comes_twice_is_done_once(
+    arena: Arena, load: Load, method: bytes
+) -> None:
+    source = arena.host.label if method == b"heartbeat" else "api-0"
+    (link,) = _links(arena, "broker", source)
+    link.sent.set(method, 2, 4)
+    resources.wait_until(
+        lambda: link.sent.met >= 4, PATIENCE, "four messages come twice"
+    )
+    link.sent.met = 0
+    load.wait_for_lives(CLIENTS)
+    # No create was refused: there must be no ARQ that nobody heard of.
+    assert load.refused or arena.unknown_creates == 0
+
+
+# -- the database
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_database_restarts(arena: Arena, load: Load, end: str) -> None:
+    getattr(arena.mariadb, end)()
+    time.sleep(1)
+    arena.mariadb.start()
+    load.wait_for_lives(CLIENTS)
+
+
+def test_a_database_that_may_only_be_read_refuses_changes(
+    arena: Arena, load: Load
+) -> None:
+    arena.mariadb.run("SET GLOBAL read_only = 1")
+    try:
+        load.wait_for_refusals(CLIENTS)
+        arena.insist("GET", "/v2/devices", None, 200)
+        answer = arena.call("POST", ARQS, {"device_profile_name": "two"})
+        assert answer.status_code == 503, answer.text
+    finally:
+        arena.mariadb.run("SET GLOBAL read_only = 0")
+    load.wait_for_lives(CLIENTS)
+
+
+def test_a_database_forgets_the_connections_of_a_conductor(
+    arena: Arena, load: Load
+) -> None:
+    for link in _links(arena, "database", *CONDUCTORS):
+        link.forget()
+    load.wait_for_lives(CLIENTS)
+
+
+def test_a_database_cuts_connections_in_the_middle_of_an_answer(
+    arena: Arena, load: Load
+) -> None:
+    links = _links(arena, "database", *CONDUCTORS, "api-0")
+    for count in (1, 10, 100, 700, 1500, 3000):
+        for link in links:
+            link.cut_after(count)
+        load.wait_for_lives(1)
+
+
+def _side_transactions(
+    mariadb: servers.MariaDB, over: threading.Event
+) -> None:
+    """Lock handles and ARQs in the order that no request locks them."""
+    with (
+        pymysql.connect(
+            host="127.0.0.1",
+            port=mariadb.port,
+            user="root",
+            database="cyborg",
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
+        while not over.wait(0.01):
+            with contextlib.suppress(pymysql.err.OperationalError):
+                cursor.execute(
+                    "SELECT id FROM extended_accelerator_requests"
+                    " WHERE state = 'Bound' LIMIT 4 FOR UPDATE"
+                )
+                cursor.execute("SELECT id FROM attach_handles FOR UPDATE")
+                cursor.execute("SELECT id FROM devices FOR UPDATE")
+            connection.rollback()
+
+
+def test_deadlocks_cost_no_request(arena: Arena, load: Load) -> None:
+    over = threading.Event()
+    status = "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'"
+    before = int(str(arena.mariadb.run(status)))
+    with futures.ThreadPoolExecutor(2) as pool:
+        sides = [
+            pool.submit(_side_transactions, arena.mariadb, over)
+            for _ in range(2)
+        ]
+        try:
+            resources.wait_until(
+                lambda: int(str(arena.mariadb.run(status))) >= before + 3,
+                PATIENCE,
+                "three deadlocks",
+            )
+        finally:
+            over.set()
+        for side in sides:
+            side.result(PATIENCE)
+    load.wait_for_lives(CLIENTS)
+
+
+# -- Placement, Keystone, Nova
+
+
+def _competing(arena: Arena, over: threading.Event) -> None:
+    """Write the provider as an operator does, again and again."""
+    placement, provider = arena.cloud.placement, arena.provider
+    placement.request("PUT", "/traits/CUSTOM_OF_AN_OPERATOR")
+    while not over.wait(0.005):
+        path = f"/resource_providers/{provider}"
+        with contextlib.suppress(AssertionError):
+            now = placement.request("GET", f"{path}/traits")
+            traits = set(now["traits"]) ^ {"CUSTOM_OF_AN_OPERATOR"}
+            placement.request(
+                "PUT",
+                f"{path}/traits",
+                {
+                    "traits": sorted(traits),
+                    "resource_provider_generation": now[
+                        "resource_provider_generation"
+                    ],
+                },
+            )
+
+
+def test_placement_has_another_writer(arena: Arena, load: Load) -> None:
+    over = threading.Event()
+    with futures.ThreadPoolExecutor(1) as pool:
+        other = pool.submit(_competing, arena, over)
+        try:
+            for action, wanted in (("disable", UNITS), ("enable", 0)) * 2:
+                arena.device(action)
+                resources.wait_until(
+                    lambda wanted=wanted: arena.reserved() == wanted,
+                    judging.CONVERGE_SECONDS,
+                    f"{action}d",
+                )
+        finally:
+            over.set()
+        other.result(PATIENCE)
+    _take_trait_off(arena)
+
+
+def _take_trait_off(arena: Arena) -> None:
+    path = f"/resource_providers/{arena.provider}/traits"
+    now = arena.cloud.placement.request("GET", path)
+    now["traits"] = sorted(set(now["traits"]) - {"CUSTOM_OF_AN_OPERATOR"})
+    arena.cloud.placement.request("PUT", path, now)
+
+
+@contextlib.contextmanager
+def _answering_500(arena: Arena, name: str) -> Iterator[None]:
+    links = _links(arena, name)
+    real = links[0].target
+    with Failing() as failing:
+        port = int(failing.url.rpartition(":")[2])
+        for link in links:
+            link.target = ("127.0.0.1", port)
+            link.cut()
+        try:
+            yield
+        finally:
+            for link in links:
+                link.target = real
+                link.cut()
+        assert failing.requests
+
+
+@contextlib.contextmanager
+def _away(arena: Arena, name: str) -> Iterator[None]:
+    links = _links(arena, name)
+    for link in links:
+        link.refuse()
+    try:
+        yield
+    finally:
+        for link in links:
+            link.heal()
+
+
+@contextlib.contextmanager
+def _slow(arena: Arena, name: str) -> Iterator[None]:
+    for link in _links(arena, name):
+        link.slow(0.5)
+    try:
+        yield
+    finally:
+        for link in _links(arena, name):
+            link.heal()
+
+
+@contextlib.contextmanager
+def _silent(arena: Arena, name: str) -> Iterator[None]:
+    for link in _links(arena, name):
+        link.stop()
+    try:
+        yield
+    finally:
+        for link in _links(arena, name):
+            link.heal()
+            link.cut()
+
+
+FAILURES = {
+    "answers 500": _answering_500,
+    "is away": _away,
+    "is slow": _slow,
+    "says nothing": _silent,
+}
+
+
+@pytest.mark.parametrize("name", ["placement", "keystone"])
+@pytest.mark.parametrize("failure", FAILURES)
+def test_placement_or_keystone_fails_and_what_is_owed_is_made_good(
+    arena: Arena, load: Load, name: str, failure: str
+) -> None:
+    with FAILURES[failure](arena, name):
+        arena.device("disable")
+        load.wait_for_lives(CLIENTS)
+    resources.wait_until(
+        lambda: arena.reserved() == UNITS,
+        judging.CONVERGE_SECONDS,
+        "Placement knows that it is disabled",
+    )
+    arena.device("enable")
+
+
+# -- clocks and disks
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_the_clock_of_a_conductor_steps(
+    arena: Arena, load: Load, seconds: float
+) -> None:
+    clock = arena.fleet.clocks[CONDUCTORS[0]]
+    clock.step(seconds)
+    try:
+        with _away(arena, "placement"):
+            arena.device("disable")
+            load.wait_for_lives(3 * CLIENTS)
+    finally:
+        clock.step(0)
+    resources.wait_until(
+        lambda: arena.reserved() == UNITS,
+        judging.CONVERGE_SECONDS,
+        "Placement knows that it is disabled",
+    )
+    arena.device("enable")
