@@ -8,7 +8,6 @@ from the beginning, so that what it decides rests on rows as they are.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import logging
 import random
 from collections.abc import Collection
@@ -26,7 +25,7 @@ from cyborg.conductor.choice import Choice
 from cyborg.conductor.choice import Program
 from cyborg.conductor.settings import Settings
 from cyborg.db import arq_writes
-from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import engine
 from cyborg.db import hosts
 from cyborg.db import job_starts
@@ -104,7 +103,7 @@ class _Binding:
         self._session = session
         self._settings = settings
         self._rng = rng
-        self._due_at = bulk.after(settings.grace)
+        self._due_at = clock.after(settings.grace)
 
     def run(
         self, bindings: Sequence[Binding], project_scope: str | None
@@ -210,7 +209,7 @@ class _Binding:
         choices: Sequence[Choice],
         event: arq.Event,
         job_ids: Mapping[int, int],
-        event_due_at: dt.datetime | None,
+        event_due_at: clock.Moment | None,
     ) -> None:
         rows = [
             arq_writes.Bound(
@@ -289,6 +288,6 @@ def program(
             session, [(provider, Program(image_uuid, None))], (), settings
         )
         host_ids = hosts.owe(
-            session, {provider.hostname}, bulk.after(settings.grace)
+            session, {provider.hostname}, clock.after(settings.grace)
         )
         return Outcome(jobs=tuple(begun), changed_hosts=host_ids)

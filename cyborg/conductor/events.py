@@ -8,7 +8,6 @@ not answer.
 from __future__ import annotations
 
 import collections
-import datetime as dt
 import logging
 import threading
 from collections.abc import Callable
@@ -19,11 +18,10 @@ from typing import Protocol
 from cyborg import arq
 from cyborg import exception
 from cyborg.clients.nova import BindEvent
-from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import engine
 from cyborg.db import events
 from cyborg.db import jobs
-from cyborg.db import models
 
 LOG = logging.getLogger(__name__)
 
@@ -150,14 +148,8 @@ class Notifier:
         ]
         if forgotten:
             _note(self._database, forgotten, [], 0, 0)
-        return seconds_until(_next_due(self._database))
-
-
-def seconds_until(due: dt.datetime | None) -> float | None:
-    """Seconds from now to a time of the database, at least one."""
-    if due is None:
-        return None
-    return max(1.0, (due - models.now()).total_seconds())
+        left = _seconds_left(self._database)
+        return None if left is None else max(1.0, left)
 
 
 def _pair(event: BindEvent) -> tuple[str, str]:
@@ -167,13 +159,13 @@ def _pair(event: BindEvent) -> tuple[str, str]:
 @engine.retried
 def _take(database: engine.Database, grace: float) -> list[events.Owed]:
     with database.writer() as session:
-        return events.take(session, bulk.after(grace), BATCH)
+        return events.take(session, clock.after(grace), BATCH)
 
 
 @engine.retried
-def _next_due(database: engine.Database) -> dt.datetime | None:
+def _seconds_left(database: engine.Database) -> float | None:
     with database.reader() as session:
-        return events.next_due(session)
+        return events.seconds_left(session)
 
 
 @engine.retried
@@ -188,4 +180,4 @@ def _note(
         if done:
             events.told(session, done)
         if again:
-            events.postpone(session, again, attempts, bulk.after(wait))
+            events.postpone(session, again, attempts, clock.after(wait))

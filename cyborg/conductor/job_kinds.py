@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from typing import TypeAlias
 from sqlalchemy import orm
 
 from cyborg import context as cyborg_context
+from cyborg.db import clock
 from cyborg.db import job_ends
 from cyborg.db import jobs
 from cyborg.db.job_ends import Ended
@@ -59,9 +59,9 @@ class Kind:
     words: str
     order: Callable[[Agents, jobs.Claimed], Any]
     finish: Callable[
-        [orm.Session, jobs.Claimed, Any, dt.datetime], Ended | None
+        [orm.Session, jobs.Claimed, Any, clock.Moment], Ended | None
     ]
-    fail: Callable[[orm.Session, int, str, dt.datetime], Ended | None]
+    fail: Callable[[orm.Session, int, str, clock.Moment], Ended | None]
     patient: bool = False
 
 
@@ -86,7 +86,7 @@ def _programmed(
     session: orm.Session,
     job: jobs.Claimed,
     result: ProgramResult,
-    due_at: dt.datetime,
+    due_at: clock.Moment,
 ) -> Ended | None:
     holds = result.bitstream_id or job.arguments.get("image_uuid")
     return job_ends.program_done(session, job.id, holds, due_at)

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import orm
 
 from cyborg.conductor.job_kinds import KINDS
-from cyborg.db import bulk
 from cyborg.db import cleaning
 from cyborg.db import clock
 from cyborg.db import engine
@@ -31,7 +30,7 @@ def finish(
 ) -> Ended | None:
     """Ends a job well."""
     with database.writer() as session:
-        return KINDS[job.kind].finish(session, job, result, bulk.after(grace))
+        return KINDS[job.kind].finish(session, job, result, clock.after(grace))
 
 
 @engine.retried
@@ -45,7 +44,7 @@ def fail(
     """Ends a job badly."""
     with database.writer() as session:
         return KINDS[kind].fail(
-            session, job_id, query.storable_part(reason), bulk.after(grace)
+            session, job_id, query.storable_part(reason), clock.after(grace)
         )
 
 

@@ -8,7 +8,6 @@ decide; here it is done, in one transaction.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import json
 import logging
 from collections.abc import Collection
@@ -21,7 +20,7 @@ from cyborg import exception
 from cyborg import inventory
 from cyborg.conductor import report_check
 from cyborg.conductor import report_plan
-from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import hosts
 from cyborg.db import models
 from cyborg.db import report_rows
@@ -66,7 +65,7 @@ def store(
             controlpath,
             fault,
         )
-    storing = _Storing(report, down_time, bulk.after(grace))
+    storing = _Storing(report, down_time, clock.after(grace))
     return _store(database, storing, devices, bad)
 
 
@@ -97,7 +96,7 @@ class _Storing:
         self,
         report: inventory.HostReport,
         down_time: float,
-        due_at: dt.datetime,
+        due_at: clock.Moment,
     ) -> None:
         self._report = report
         self._down_time = down_time
@@ -145,12 +144,8 @@ class _Storing:
         found = rows.lock_hosts(session, report.host, report.provider_name)
         mine = next((one for one in found if one.name == report.host), None)
         others = [one for one in found if one is not mine]
-        silent_since = bulk.after(-self._down_time)
         for other in others:
-            if (
-                other.last_seen_at is not None
-                and other.last_seen_at > silent_since
-            ):
+            if rows.is_alive(session, other, self._down_time):
                 raise exception.Conflict(
                     f"the resource provider {report.provider_name} is that"
                     f" of the agent {other.name}, which is alive; host"
@@ -200,7 +195,7 @@ class _Storing:
             "faults": json.dumps(
                 [dataclasses.asdict(fault) for fault in report.faults]
             ),
-            "last_seen_at": models.now(),
+            "last_seen_at": clock.after(0),
         }
         if host is None:
             values |= {
@@ -243,5 +238,5 @@ def remove_lost(database: Database, hostname: str, grace: float) -> int | None:
         rows.apply(session, changes)
         if not found:
             return None
-        hosts.changed(session, [found[0].id], bulk.after(grace))
+        hosts.changed(session, [found[0].id], clock.after(grace))
         return found[0].id

@@ -21,8 +21,8 @@ from cyborg.conductor.choice import missing_arqs
 from cyborg.conductor.settings import Settings
 from cyborg.db import arq_release
 from cyborg.db import arq_writes
-from cyborg.db import bulk
 from cyborg.db import cleaning
+from cyborg.db import clock
 from cyborg.db import engine
 from cyborg.db import job_ends
 from cyborg.db import leftovers
@@ -164,7 +164,7 @@ def unbind(
         if not taken:
             return Released()
         return Released(
-            given_back=arq_release.unbind(session, taken, bulk.after(grace))
+            given_back=arq_release.unbind(session, taken, clock.after(grace))
         )
 
 
@@ -216,7 +216,7 @@ def _delete(
 ) -> GivenBack:
     if not held:
         return GivenBack()
-    return arq_release.delete(session, held, bulk.after(grace))
+    return arq_release.delete(session, held, clock.after(grace))
 
 
 @engine.retried
@@ -233,21 +233,21 @@ def sweep(
             LOG.info("%d accelerator requests deleted to the end", len(left))
         failed, host_ids = arq_release.fail_forsaken(
             session,
-            bulk.after(-settings.bind_timeout),
+            clock.after(-settings.bind_timeout),
             "the service that bound it ended before it was done",
-            bulk.after(0),
+            clock.after(0),
         )
         if failed:
             LOG.info("%d binds that nobody would end have failed", failed)
         found.update(host_ids)
         left_over, host_ids = leftovers.give_back(
-            session, bulk.after(-KEEP_UNHELD), limit
+            session, clock.after(-KEEP_UNHELD), limit
         )
         if left_over:
             LOG.info("%d units that nobody held are given back", left_over)
         found.update(host_ids)
         found.update(
-            cleaning.forget_lost(session, bulk.after(-KEEP_LOST), limit)
+            cleaning.forget_lost(session, clock.after(-KEEP_LOST), limit)
         )
-        job_ends.forget_old(session, bulk.after(-KEEP_JOBS), limit)
+        job_ends.forget_old(session, clock.after(-KEEP_JOBS), limit)
         return tuple(sorted(found))

@@ -22,10 +22,9 @@ from cyborg.clients.placement import ProvidersRefused
 from cyborg.clients.placement import WantedProvider
 from cyborg.conductor import background
 from cyborg.conductor import providers
-from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import engine
 from cyborg.db import hosts
-from cyborg.db import models
 
 LOG = logging.getLogger(__name__)
 
@@ -213,7 +212,7 @@ def _read(database: engine.Database, host_id: int) -> hosts.HostOffers | None:
 @engine.retried
 def _due(database: engine.Database) -> list[int]:
     with database.reader() as session:
-        return hosts.due(session, models.now(), BATCH)
+        return hosts.due(session, clock.after(0), BATCH)
 
 
 @engine.retried
@@ -225,9 +224,9 @@ def _take(
         if not hosts.take(
             session,
             host_id,
-            models.now(),
-            next_at=bulk.after(interval),
-            owed_at=bulk.after(backoff),
+            clock.after(0),
+            next_at=clock.after(interval),
+            owed_at=clock.after(backoff),
         ):
             return None
         return hosts.offers(session, host_id)
@@ -236,7 +235,7 @@ def _take(
 @engine.retried
 def _postpone(database: engine.Database, host_id: int, backoff: float) -> None:
     with database.writer() as session:
-        hosts.postpone(session, host_id, bulk.after(backoff))
+        hosts.postpone(session, host_id, clock.after(backoff))
 
 
 @engine.retried
@@ -267,6 +266,6 @@ def _note(
             session,
             host.id,
             host.revision,
-            bulk.after(interval),
+            clock.after(interval),
             only_owed=alone,
         )

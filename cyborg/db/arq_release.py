@@ -8,7 +8,6 @@ transaction.  What becomes of what is given back is in `cleaning`.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from sqlalchemy import orm
 from cyborg import arq
 from cyborg import notification
 from cyborg.db import cleaning
+from cyborg.db import clock
 from cyborg.db import jobs
 from cyborg.db import models
 from cyborg.db import notices
@@ -96,7 +96,7 @@ def lock(
 
 
 def unbind(
-    session: orm.Session, held: Sequence[Held], due_at: dt.datetime
+    session: orm.Session, held: Sequence[Held], due_at: clock.Moment
 ) -> GivenBack:
     """Takes from locked ARQs all that they hold (3 statements, or as many
     more as it takes to clean)."""
@@ -127,7 +127,7 @@ def unbind(
 
 
 def delete(
-    session: orm.Session, held: Sequence[Held], due_at: dt.datetime
+    session: orm.Session, held: Sequence[Held], due_at: clock.Moment
 ) -> GivenBack:
     """Removes locked ARQs, and gives back what they hold (3 statements, or
     as many more as it takes to clean)."""
@@ -142,7 +142,7 @@ def delete(
 
 
 def give_back(
-    session: orm.Session, held: Sequence[Held], due_at: dt.datetime
+    session: orm.Session, held: Sequence[Held], due_at: clock.Moment
 ) -> GivenBack:
     """Gives back what ARQs held that hold nothing now."""
     given = cleaning.given_up(
@@ -207,9 +207,9 @@ def lock_deleting(session: orm.Session, limit: int) -> list[Held]:
 
 def fail_forsaken(
     session: orm.Session,
-    before: dt.datetime,
+    before: clock.Moment,
     reason: str,
-    event_due_at: dt.datetime,
+    event_due_at: clock.Moment,
     uuids: Collection[str] | None = None,
 ) -> tuple[int, tuple[int, ...]]:
     """Ends binds (of these ARQs alone, where `uuids` names any) that no job
@@ -243,7 +243,7 @@ def fail(
     session: orm.Session,
     arqs: Mapping[int, int | None],
     reason: str,
-    event_due_at: dt.datetime,
+    event_due_at: clock.Moment,
 ) -> tuple[int, ...]:
     """Moves ARQs (id -> handle) that are being bound to `BindFailed`; the
     hosts (ids) that Placement is to follow.

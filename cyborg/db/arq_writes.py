@@ -10,7 +10,6 @@ finds fewer was overtaken and must do the whole transaction again.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import hashlib
 import json
 from collections.abc import Collection
@@ -24,6 +23,7 @@ from cyborg import arq
 from cyborg import inventory
 from cyborg.db import arq_release
 from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import models
 from cyborg.db import notices
 from cyborg.notification import AcceleratorRequestPayload
@@ -304,7 +304,7 @@ def bind(
     session: orm.Session,
     rows: Sequence[Bound],
     event: arq.Event,
-    event_due_at: dt.datetime | None,
+    event_due_at: clock.Moment | None,
 ) -> bool:
     """Whether all of these ARQs were free, and hold now what they should."""
     transition = arq.TRANSITIONS[event]
@@ -352,7 +352,7 @@ def bind(
 def tell_again(
     session: orm.Session,
     arqs: Collection[int],
-    event_due_at: dt.datetime,
+    event_due_at: clock.Moment,
 ) -> None:
     """Owes Nova the event of these bound ARQs once more."""
     session.execute(

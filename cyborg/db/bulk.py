@@ -7,7 +7,6 @@ key is one.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,11 +74,6 @@ def update(
         )
         .execution_options(synchronize_session=False)
     )
-
-
-def after(seconds: float) -> dt.datetime:
-    """That many seconds from now, as the database holds times."""
-    return models.now() + dt.timedelta(seconds=seconds)
 
 
 def matched(result: sa.Result[Any]) -> int:

@@ -9,7 +9,6 @@ job failed stays so until an administrator has it cleaned again.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from sqlalchemy import orm
 
 from cyborg import inventory
 from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import hosts
 from cyborg.db import jobs
 from cyborg.db import models
@@ -140,7 +140,7 @@ def given_up(session: orm.Session, handles: Collection[int]) -> list[Unit]:
 
 
 def give_back(
-    session: orm.Session, given: Collection[Unit], due_at: dt.datetime
+    session: orm.Session, given: Collection[Unit], due_at: clock.Moment
 ) -> tuple[int, ...]:
     """Frees units, or begins to clean those whose devices want that; the
     hosts (ids) that Placement is to follow.
@@ -273,7 +273,7 @@ def devices_of(
     return {row.id: row.hostname for row in rows}
 
 
-def retry(session: orm.Session, device_id: int, due_at: dt.datetime) -> None:
+def retry(session: orm.Session, device_id: int, due_at: clock.Moment) -> None:
     """Has the units of a device cleaned again that could not be, or frees
     them where that is not wanted any more."""
     failed = sa.select(Job.id).where(
@@ -317,7 +317,7 @@ def follow_host(session: orm.Session, job: jobs.Claimed) -> None:
 
 
 def forget_lost(
-    session: orm.Session, before: dt.datetime, limit: int
+    session: orm.Session, before: clock.Moment, limit: int
 ) -> tuple[int, ...]:
     """Frees units that were lost and given back before that time and are
     held by their cleaning alone: nobody else keeps their rows.
@@ -337,7 +337,7 @@ def forget_lost(
         return ()
     given = units(session, *conditions, limit=limit, lock=True)
     host_ids = hosts.owe(
-        session, {unit.hostname for unit in given}, due_at=bulk.after(0)
+        session, {unit.hostname for unit in given}, due_at=clock.after(0)
     )
     ended = [unit.job_id for unit in given]
     session.execute(jobs.ending(jobs.CANCELLED).where(Job.id.in_(ended)))

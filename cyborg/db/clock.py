@@ -8,9 +8,12 @@ others at once.
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import orm
+from sqlalchemy.ext import compiler
+from sqlalchemy.sql import functions
 
 from cyborg.db import models
 
@@ -35,3 +38,45 @@ def now(session: orm.Session) -> dt.datetime:
     found = session.execute(sa.select(_CLOCKS[dialect])).scalar_one()
     moment: dt.datetime = found.replace(microsecond=0)
     return moment
+
+
+class Moment(functions.FunctionElement[dt.datetime]):
+    """A time by the database's clock, as a part of a statement: so many
+    seconds from when that runs."""
+
+    type = sa.DateTime()
+    inherit_cache = True
+
+
+def after(seconds: float) -> Moment:
+    """That many seconds from now."""
+    return Moment(sa.literal(float(seconds), sa.Float))
+
+
+@compiler.compiles(Moment, "mysql")
+@compiler.compiles(Moment, "mariadb")
+def _mysql(element: Moment, compiled: Any, **options: Any) -> str:
+    seconds = compiled.process(element.clauses, **options)
+    return (
+        "CAST(TIMESTAMPADD(MICROSECOND, 1000000 * "
+        f"({seconds}), UTC_TIMESTAMP()) AS DATETIME)"
+    )
+
+
+@compiler.compiles(Moment, "postgresql")
+def _postgresql(element: Moment, compiled: Any, **options: Any) -> str:
+    seconds = compiled.process(element.clauses, **options)
+    return (
+        "date_trunc('second', timezone('utc', clock_timestamp())"
+        f" + ({seconds}) * interval '1 second')"
+    )
+
+
+@compiler.compiles(Moment, "sqlite")
+def _sqlite(element: Moment, compiled: Any, **options: Any) -> str:
+    """In the form in which SQLAlchemy stores times there."""
+    seconds = compiled.process(element.clauses, **options)
+    return (
+        "strftime('%Y-%m-%d %H:%M:%S.000000', 'now',"
+        f" ({seconds}) || ' seconds')"
+    )

@@ -17,6 +17,7 @@ from sqlalchemy import orm
 
 from cyborg import exception
 from cyborg.db import cleaning
+from cyborg.db import clock
 from cyborg.db import devices
 from cyborg.db import engine
 from cyborg.db import models
@@ -157,7 +158,7 @@ def set_device_status(
         if alone:
             notices.devices(session, Event.DEVICE_UPDATED, [found[0].id])
         if status == "enabled" and found[0].device_state in cleaning.STATES:
-            cleaning.retry(session, found[0].id, models.now())
+            cleaning.retry(session, found[0].id, clock.after(0))
             alone = False
         host = _chosen(found[0].hostname, [row.Host for row in found])
         if host is None:
@@ -188,7 +189,7 @@ def _bump(hostname: Any) -> sa.Update:
     return (
         sa.update(models.Host)
         .where(_belongs(hostname))
-        .values(revision=models.Host.revision + 1, sync_due_at=models.now())
+        .values(revision=models.Host.revision + 1, sync_due_at=clock.after(0))
         .execution_options(synchronize_session=False)
     )
 
@@ -217,7 +218,7 @@ def owe_sync(session: orm.Session, hostname: str) -> models.Host:
             name=hostname,
             provider_name=hostname,
             revision=1,
-            sync_due_at=models.now(),
+            sync_due_at=clock.after(0),
         )
         try:
             with session.begin_nested():

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Collection
 
 import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg import arq
+from cyborg.db import clock
 from cyborg.db import models
 
 Arq = models.AcceleratorRequest
@@ -26,7 +26,7 @@ class Owed:
     attempts: int
 
 
-def take(session: orm.Session, until: dt.datetime, limit: int) -> list[Owed]:
+def take(session: orm.Session, until: clock.Moment, limit: int) -> list[Owed]:
     """Takes what is due, till `until` (2 statements, 1 when there is none)."""
     rows = session.execute(
         sa.select(
@@ -37,7 +37,7 @@ def take(session: orm.Session, until: dt.datetime, limit: int) -> list[Owed]:
             Arq.event_attempts,
         )
         .where(
-            Arq.event_due_at <= models.now(), Arq.instance_uuid.is_not(None)
+            Arq.event_due_at <= clock.after(0), Arq.instance_uuid.is_not(None)
         )
         .order_by(Arq.event_due_at)
         .limit(limit)
@@ -78,7 +78,7 @@ def postpone(
     session: orm.Session,
     arqs: Collection[tuple[str, str]],
     attempts: int,
-    until: dt.datetime,
+    until: clock.Moment,
 ) -> None:
     """Tries these again at that time."""
     session.execute(
@@ -93,10 +93,12 @@ def postpone(
     )
 
 
-def next_due(session: orm.Session) -> dt.datetime | None:
-    """When the next event is due."""
-    return session.scalar(
-        sa.select(sa.func.min(Arq.event_due_at)).where(
+def seconds_left(session: orm.Session) -> float | None:
+    """In how many seconds the next event is due."""
+    row = session.execute(
+        sa.select(sa.func.min(Arq.event_due_at), clock.after(0)).where(
             Arq.event_due_at.is_not(None), Arq.instance_uuid.is_not(None)
         )
-    )
+    ).one()
+    due, now = row
+    return None if due is None else (due - now).total_seconds()

@@ -6,7 +6,6 @@ yet to be told of them.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import models
 
 Host = models.Host
@@ -147,14 +147,14 @@ def heartbeat(session: orm.Session, name: str, digest: str) -> bool:
     result = session.execute(
         sa.update(Host)
         .where(Host.name == name, Host.digest == digest)
-        .values(last_seen_at=models.now())
+        .values(last_seen_at=clock.after(0))
         .execution_options(synchronize_session=False)
     )
     return bulk.matched(result) == 1
 
 
 def changed(
-    session: orm.Session, hosts: Collection[int], due_at: dt.datetime
+    session: orm.Session, hosts: Collection[int], due_at: clock.Moment
 ) -> None:
     """Owes Placement a look at these hosts."""
     session.execute(
@@ -166,7 +166,7 @@ def changed(
 
 
 def owe(
-    session: orm.Session, hostnames: Collection[str], due_at: dt.datetime
+    session: orm.Session, hostnames: Collection[str], due_at: clock.Moment
 ) -> tuple[int, ...]:
     """The hosts (ids) that are called so, each owed a look (2 statements).
 
@@ -296,7 +296,7 @@ def _offer(row: Any, attributes: Sequence[tuple[str, str]]) -> Offer:
     )
 
 
-def due(session: orm.Session, now: dt.datetime, limit: int) -> list[int]:
+def due(session: orm.Session, now: clock.Moment, limit: int) -> list[int]:
     """Hosts (ids) that a conductor should look at, the longest due first."""
     return list(
         session.scalars(
@@ -311,9 +311,9 @@ def due(session: orm.Session, now: dt.datetime, limit: int) -> list[int]:
 def take(
     session: orm.Session,
     host_id: int,
-    now: dt.datetime,
-    next_at: dt.datetime,
-    owed_at: dt.datetime,
+    now: clock.Moment,
+    next_at: clock.Moment,
+    owed_at: clock.Moment,
 ) -> bool:
     """Whether the host was due and no other conductor took it first.
 
@@ -324,12 +324,7 @@ def take(
     result = session.execute(
         sa.update(Host)
         .where(Host.id == host_id, Host.sync_due_at <= now)
-        .values(
-            sync_due_at=sa.case(
-                (owed, sa.literal(owed_at, sa.DateTime)),
-                else_=sa.literal(next_at, sa.DateTime),
-            )
-        )
+        .values(sync_due_at=sa.case((owed, owed_at), else_=next_at))
         .execution_options(synchronize_session=False)
     )
     return bulk.matched(result) == 1
@@ -339,7 +334,7 @@ def synced(
     session: orm.Session,
     host_id: int,
     revision: int,
-    next_at: dt.datetime,
+    next_at: clock.Moment,
     only_owed: bool = False,
 ) -> bool:
     """Whether Placement now has all; False where rows changed meanwhile.
@@ -359,7 +354,7 @@ def synced(
     return bulk.matched(result) == 1
 
 
-def postpone(session: orm.Session, host_id: int, until: dt.datetime) -> None:
+def postpone(session: orm.Session, host_id: int, until: clock.Moment) -> None:
     """Tries the host again at that time."""
     session.execute(
         sa.update(Host)

@@ -8,7 +8,6 @@ None where it had ended before: then they change nothing.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -16,6 +15,7 @@ from sqlalchemy import orm
 from cyborg import arq
 from cyborg.db import arq_release
 from cyborg.db import cleaning
+from cyborg.db import clock
 from cyborg.db import hosts
 from cyborg.db import jobs
 from cyborg.db import models
@@ -41,7 +41,7 @@ def program_done(
     session: orm.Session,
     job_id: int,
     bitstream_id: str | None,
-    due_at: dt.datetime,
+    due_at: clock.Moment,
 ) -> Ended | None:
     """The card holds this now, and its ARQs are bound (6 statements)."""
     told = _bound(session, job_id, due_at)
@@ -51,7 +51,7 @@ def program_done(
 
 
 def program_failed(
-    session: orm.Session, job_id: int, reason: str, due_at: dt.datetime
+    session: orm.Session, job_id: int, reason: str, due_at: clock.Moment
 ) -> Ended | None:
     """What the card holds now is not known; its ARQs hold nothing."""
     ended = prepare_failed(session, job_id, reason, due_at)
@@ -62,7 +62,7 @@ def program_failed(
 
 
 def prepare_done(
-    session: orm.Session, job_id: int, due_at: dt.datetime
+    session: orm.Session, job_id: int, due_at: clock.Moment
 ) -> Ended | None:
     """The units are there, and their ARQs are bound (3 statements)."""
     told = _bound(session, job_id, due_at)
@@ -70,7 +70,7 @@ def prepare_done(
 
 
 def prepare_failed(
-    session: orm.Session, job_id: int, reason: str, due_at: dt.datetime
+    session: orm.Session, job_id: int, reason: str, due_at: clock.Moment
 ) -> Ended | None:
     """The ARQs are not bound and hold nothing.
 
@@ -93,7 +93,7 @@ def prepare_failed(
 
 
 def clean_done(
-    session: orm.Session, job_id: int, due_at: dt.datetime
+    session: orm.Session, job_id: int, due_at: clock.Moment
 ) -> Ended | None:
     """Anybody may have the unit again (7 statements)."""
     if not jobs.end(session, job_id, jobs.DONE):
@@ -134,7 +134,7 @@ def _cleaned_devices(session: orm.Session, job_id: int) -> dict[int, str]:
 
 
 def _bound(
-    session: orm.Session, job_id: int, due_at: dt.datetime
+    session: orm.Session, job_id: int, due_at: clock.Moment
 ) -> tuple[jobs.Told, ...] | None:
     if not jobs.end(session, job_id, jobs.DONE):
         return None
@@ -180,7 +180,7 @@ def _release_card(
     session: orm.Session,
     job_id: int,
     bitstream_id: str | None,
-    due_at: dt.datetime,
+    due_at: clock.Moment,
 ) -> tuple[int, ...]:
     """Lets others have the deployable that a job programmed."""
     session.execute(
@@ -198,7 +198,7 @@ def _release_card(
     return hosts.owe(session, set(names), due_at)
 
 
-def forget_old(session: orm.Session, before: dt.datetime, limit: int) -> None:
+def forget_old(session: orm.Session, before: clock.Moment, limit: int) -> None:
     """Removes jobs that ended before that time, but for those that a handle
     refers to and the last that programmed each deployable (2 statements, 1
     when there are none)."""

@@ -9,13 +9,11 @@ that a device is being cleaned which nobody cleans.
 
 from __future__ import annotations
 
-import datetime as dt
-
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from cyborg.db import bulk
 from cyborg.db import cleaning
+from cyborg.db import clock
 from cyborg.db import hosts
 from cyborg.db import models
 
@@ -26,7 +24,7 @@ Device = models.Device
 
 
 def give_back(
-    session: orm.Session, before: dt.datetime, limit: int
+    session: orm.Session, before: clock.Moment, limit: int
 ) -> tuple[int, tuple[int, ...]]:
     """Has such units cleaned, or frees them where that is not wanted; how
     many, and the hosts (ids) that Placement is to follow.
@@ -54,7 +52,7 @@ def give_back(
     given = []
     if cleaning.units(session, *conditions, limit=1):
         given = cleaning.units(session, *conditions, limit=limit, lock=True)
-    due_at = bulk.after(0)
+    due_at = clock.after(0)
     host_ids = set(cleaning.give_back(session, given, due_at))
     freed = {unit.hostname for unit in given if not unit.is_cleaned}
     if freed:

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import models
 from cyborg.db import notices
 from cyborg.db import report_rows
@@ -74,6 +75,16 @@ def add_host(session: orm.Session, values: Mapping[str, Any]) -> models.Host:
     session.add(host)
     session.flush()
     return host
+
+
+def is_alive(session: orm.Session, host: Host, down_time: float) -> bool:
+    """Whether a host has been heard of within so many seconds."""
+    found = session.scalar(
+        sa.select(Host.id).where(
+            Host.id == host.id, Host.last_seen_at > clock.after(-down_time)
+        )
+    )
+    return found is not None
 
 
 def change_host(

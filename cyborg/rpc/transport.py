@@ -282,6 +282,17 @@ def translated(what: str) -> Iterator[None]:
         raise exception.CyborgError(f"{what} failed") from error
 
 
+def _without_trace(record: logging.LogRecord) -> bool:
+    """That a reply could not be sent, since the broker is away, is one
+    line."""
+    if str(record.msg).startswith("Can not send reply"):
+        record.exc_info = None
+    return True
+
+
+logging.getLogger("oslo_messaging.rpc.server").addFilter(_without_trace)
+
+
 def is_silence(error: exception.Timeout) -> bool:
     """Whether no answer came; else the other side says that it took long."""
     return isinstance(error.__cause__, oslo_messaging.MessagingTimeout)

@@ -209,11 +209,9 @@ class Fleet:
                 f"{label} is ready",
             )
             assert child.running, child.tail()
-        elif kind == CONDUCTOR:
-            self.cyborg.wait_for_consumers(label, "cyborg-conductor", 1)
         else:
-            (name,) = (h.name for h in self.hosts if h.label == label)
-            self.cyborg.wait_for_consumers(label, f"cyborg-agent.{name}", 1)
+            name = self._environments[label]["OS_DEFAULT__HOST"]
+            self.cyborg.wait_for_consumers(label, f"cyborg-{kind}.{name}", 1)
 
     def labels(self, *kinds: str) -> list[str]:
         return [

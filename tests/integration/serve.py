@@ -27,6 +27,8 @@ def main() -> None:
         application,
         numthreads=8,
         request_queue_size=128,
+        # Of connections that are kept: nobody should lose a race with it.
+        timeout=600,
     )
     server.safe_start()
 

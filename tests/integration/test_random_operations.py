@@ -43,6 +43,7 @@ ANSWER_SECONDS = 45
 then the broker 5 to be there and the conductor `rpc_response_timeout`; the
 rest is for a machine with much else to do."""
 PATIENCE = 120
+IDLE_SECONDS = 4
 
 CALM, STORMY = "CUSTOM_CALM", "CUSTOM_STORMY"
 """Nobody ever touches a calm device: a claim on it can always be bound."""
@@ -141,6 +142,7 @@ class Client:
         self.run = run
         self.random = random.Random(f"{SEED}/{number}")
         self.session = requests.Session()
+        self._used = time.monotonic()
         self.servers: list[Server] = []
 
     def live(self) -> None:
@@ -179,6 +181,9 @@ class Client:
         run = self.run
         label, port = self.random.choice(sorted(run.fleet.ports.items()))
         start = time.monotonic()
+        if start - self._used > IDLE_SECONDS:
+            # The server may be about to close what has been idle so long.
+            self.session.close()
         try:
             answer = self.session.request(
                 method,
@@ -196,6 +201,7 @@ class Client:
             time.sleep(0.1)
             return None
         finally:
+            self._used = time.monotonic()
             run.count()
         took = time.monotonic() - start
         run.note(name, answer.status_code, took)
@@ -217,10 +223,11 @@ class Client:
     ) -> requests.Response:
         """The answer of as many tries as it takes."""
         end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and not self.run.wrong:
+        while time.monotonic() < end:
             answer = self.ask(name, method, path, body, allowed)
             if answer is not None:
                 return answer
+            assert not self.run.wrong, "another thing is wrong already"
             time.sleep(0.05)
         raise AssertionError(f"{name} was not answered in {PATIENCE} s")
 

@@ -23,7 +23,7 @@ from cyborg.conductor import events
 from cyborg.conductor.sync import Change
 from cyborg.conductor.sync import Synchronizer
 from cyborg.conductor.work import Work
-from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import device_changes
 from cyborg.db import engine
 from cyborg.db import models
@@ -187,7 +187,7 @@ def test_an_audit_that_another_conductor_overtook_is_done_again(
     world.report(device(), provider_uuid=root)
     host = world.all(Host)[0]
     fast.sync(host.id)
-    world.execute(sa.update(Host).values(sync_due_at=bulk.after(-1)))
+    world.execute(sa.update(Host).values(sync_due_at=clock.after(-1)))
     row = world.all(models.Device)[0]
     done = []
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from cyborg import exception
 from cyborg.conductor import requests
-from cyborg.db import bulk
+from cyborg.db import clock
 from cyborg.db import engine
 from cyborg.db import models
 from cyborg.rpc.agent import ProgramOrder
@@ -309,7 +309,7 @@ def test_ending_a_forsaken_bind_frees_nothing_that_another_has_taken(
     here.execute(
         sa.update(worlds.Arq)
         .where(worlds.Arq.uuid == forsaken[0])
-        .values(state="BindStarted", updated_at=bulk.after(-3600))
+        .values(state="BindStarted", updated_at=clock.after(-3600))
     )
 
     def take() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 from typing import Any
 
@@ -12,7 +13,6 @@ import sqlalchemy as sa
 
 from cyborg import exception
 from cyborg import inventory
-from cyborg.conductor import reports
 from cyborg.db import device_changes
 from cyborg.db import devices
 from cyborg.db import models
@@ -530,7 +530,7 @@ def test_an_agent_that_is_renamed_takes_over_its_host(world: World) -> None:
     world.report(device())
     with pytest.raises(exception.Conflict, match="alive"):
         world.report(device(), host="compute-one")
-    long_ago = models.now() - reports.dt.timedelta(hours=1)
+    long_ago = models.now() - dt.timedelta(hours=1)
     world.execute(sa.update(Host).values(last_seen_at=long_ago))
     world.report(device(), host="compute-one")
     assert [row.name for row in world.all(Host)] == ["compute-one"]

@@ -11,6 +11,7 @@ database = databases.database
 shared_database = databases.shared_database
 
 for name in (
+    "clock",
     "costs",
     "device_details",
     "devices",
