@@ -17,6 +17,7 @@ from cyborg import arq
 from cyborg.db import arq_release
 from cyborg.db import bulk
 from cyborg.db import cleaning
+from cyborg.db import clock
 from cyborg.db import engine
 from cyborg.db import hosts
 from cyborg.db import job_ends
@@ -64,7 +65,7 @@ def delete_request(
         locked = arq_release.lock(session, uuids=[found.uuid])
         if not locked or not _is_still(session, found):
             return OVERTAKEN
-        given = arq_release.delete(session, locked, bulk.after(0))
+        given = arq_release.delete(session, locked, clock.after(0))
         return Repair(True, given.host_ids, given.cleaning)
 
 
@@ -76,9 +77,9 @@ def fail_request(
     with database.writer() as session:
         failed, host_ids = arq_release.fail_forsaken(
             session,
-            bulk.after(-settle),
+            clock.after(-settle),
             "the service that bound it ended before it was done",
-            bulk.after(0),
+            clock.after(0),
             [found.uuid],
         )
         return Repair(failed > 0, host_ids)
@@ -99,7 +100,7 @@ def release_handle(
             .values(attach_handle_id=None, deployable_id=None)
             .execution_options(synchronize_session=False)
         )
-        given = arq_release.give_back(session, locked, bulk.after(0))
+        given = arq_release.give_back(session, locked, clock.after(0))
         return Repair(True, given.host_ids, given.cleaning)
 
 
@@ -227,10 +228,10 @@ def _given_back(
         given = cleaning.units(session, *conditions, ~held.exists(), lock=True)
         if not given:
             return OVERTAKEN
-        host_ids = set(cleaning.give_back(session, given, bulk.after(0)))
+        host_ids = set(cleaning.give_back(session, given, clock.after(0)))
         freed = {unit.hostname for unit in given if not unit.is_cleaned}
         if freed:
-            host_ids.update(hosts.owe(session, freed, bulk.after(0)))
+            host_ids.update(hosts.owe(session, freed, clock.after(0)))
         cleaning.show_states(session, {unit.device_id for unit in given})
         return Repair(
             True,
@@ -318,7 +319,7 @@ def end_job(database: engine.Database, found: suspects.Task) -> Repair:
             session,
             found.id,
             "no conductor ended it in time",
-            bulk.after(0),
+            clock.after(0),
         )
         return Repair(True, ended.host_ids) if ended else OVERTAKEN
 
@@ -367,7 +368,7 @@ def owe(database: engine.Database, host_id: int) -> bool:
     with database.writer() as session:
         known = session.get(models.Host, host_id) is not None
         if known:
-            hosts.changed(session, [host_id], bulk.after(0))
+            hosts.changed(session, [host_id], clock.after(0))
         return known
 
 
@@ -382,4 +383,4 @@ def _followed(session: orm.Session, repair: Repair, hostname: str) -> Repair:
     """The repair, after which Placement is to look at its host."""
     if not repair.done:
         return repair
-    return Repair(True, hosts.owe(session, [hostname], bulk.after(0)))
+    return Repair(True, hosts.owe(session, [hostname], clock.after(0)))
