@@ -24,6 +24,7 @@ from cyborg.clients import nova
 from cyborg.clients import session
 from cyborg.db import engine
 from cyborg.db import migration
+from cyborg.db import patience
 
 PROGRAM = "cyborg-dbsync"
 DATA = "online_data_migrations"
@@ -83,6 +84,15 @@ def _add_commands(subparsers: Any) -> None:
         "upgrade", help="Bring the schema to the newest revision."
     )
     upgrade.add_argument("--revision", help="Stop at this revision.")
+    upgrade.add_argument(
+        "--wait",
+        type=_positive,
+        default=patience.SECONDS,
+        metavar="SECONDS",
+        help="How long each change waits, in short tries that hold nobody "
+        f"up, for a table that somebody holds; {patience.SECONDS} if not "
+        "given.",
+    )
     subparsers.add_parser("version", help="Print where the schema stands.")
     stamp = subparsers.add_parser(
         "stamp", help="Say which revision the schema is, changing nothing."
@@ -122,7 +132,11 @@ def _run(conf: cfg.ConfigOpts) -> int:
 
 
 def _upgrade(conf: cfg.ConfigOpts, database: engine.Database) -> None:
-    migration.upgrade(database, conf.command.revision)
+    migration.upgrade(
+        database,
+        conf.command.revision,
+        patience.Patience(conf.command.wait),
+    )
     print(f"The schema stands at {migration.standing(database).revision}.")
 
 

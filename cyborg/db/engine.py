@@ -226,7 +226,7 @@ def _meaning(
     error: db_exception.DBError | sa.exc.DBAPIError,
 ) -> exception.CyborgError | None:
     """What an error means that oslo.db has no class for."""
-    code = _code(error)
+    code = server_code(error)
     if isinstance(error, db_exception.DBNonExistentTable) or code in _UNREADY:
         return exception.Unavailable(
             "The database is not set up: run cyborg-dbsync upgrade."
@@ -242,7 +242,7 @@ def _meaning(
     return None
 
 
-def _code(error: BaseException) -> object:
+def server_code(error: BaseException) -> object:
     """The server's number (MariaDB) or SQLSTATE (PostgreSQL)."""
     inner = getattr(error, "inner_exception", None) or error
     origin = getattr(inner, "orig", None) or inner

@@ -2,10 +2,12 @@
 """The schema: where a database stands, and how it is brought to our head.
 
 A database of the deployed service stands at one of our own revisions, so
-that adopting it is an ordinary upgrade.  One upgrade works at a time: on
-PostgreSQL and SQLite the whole of it is one transaction that holds a lock;
-MariaDB commits each DDL statement by itself, so there a named lock of the
-session is held and each step looks before it adds.
+that adopting it is an ordinary upgrade.  One upgrade works at a time.  On
+SQLite the whole of it is one transaction.  On the servers, where the older
+services run meanwhile, each statement is committed by itself: a table is
+locked for a moment, never until the end.  The session holds a named lock,
+and each step looks before it adds, so that an upgrade that was killed is
+simply run again.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
+import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +31,9 @@ from oslo_utils import uuidutils
 
 from cyborg.db import engine
 from cyborg.db import models
+from cyborg.db.patience import HeldError
+from cyborg.db.patience import Patience
+from cyborg.db.patience import hold_up
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +42,9 @@ ADOPTED = ("6c77bd6afea5", "b47c8f2d1e3a")
 """Revisions at which databases of the deployed service stand."""
 
 LOCK_SECONDS = 600
+LOCK_PAUSE = 0.2
 _LOCK_KEY = 0x6379626F7267
+_AT_WORK = "Another cyborg-dbsync is at work; try later."
 
 
 class MigrationError(Exception):
@@ -112,61 +120,78 @@ def standing(database: engine.Database) -> Standing:
 
 @contextlib.contextmanager
 def _alone(database: engine.Database) -> Iterator[sa.Connection]:
-    """A transaction in which nobody else changes the schema."""
-    with database.connection() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(
-                sa.text("SELECT pg_advisory_xact_lock(:key)"),
-                {"key": _LOCK_KEY},
-            )
-        if connection.dialect.name not in ("mysql", "mariadb"):
+    """A connection; nobody else changes the schema while it is used."""
+    if database.engine.dialect.name == "sqlite":
+        with database.connection() as connection:
             yield connection
-            return
-        with _named_lock(connection):
+        return
+    with database.engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            if connection.dialect.name == "postgresql":
+                _take_advisory_lock(connection)
+            else:
+                _take_named_lock(connection)
+            hold_up(connection)
             yield connection
+        finally:
+            # The lock and the settings of the session end with it.
+            connection.invalidate()
 
 
-@contextlib.contextmanager
-def _named_lock(connection: sa.Connection) -> Iterator[None]:
+def _take_advisory_lock(connection: sa.Connection) -> None:
+    """PostgreSQL's.  Asked for again and again: a statement that waits
+    would keep an index of the other upgrade from being finished."""
+    end = time.monotonic() + LOCK_SECONDS
+    query = sa.text("SELECT pg_try_advisory_lock(:key)")
+    while not connection.scalar(query, {"key": _LOCK_KEY}):
+        if time.monotonic() > end:
+            raise MigrationError(_AT_WORK)
+        time.sleep(LOCK_PAUSE)
+
+
+def _take_named_lock(connection: sa.Connection) -> None:
+    """That of MariaDB and MySQL."""
     database = str(connection.engine.url.database)
     name = hashlib.sha256(f"cyborg-dbsync {database}".encode()).hexdigest()
-    values = {"name": name[:48], "seconds": LOCK_SECONDS}
     try:
         taken = connection.scalar(
-            sa.text("SELECT GET_LOCK(:name, :seconds)"), values
+            sa.text("SELECT GET_LOCK(:name, :seconds)"),
+            {"name": name[:48], "seconds": LOCK_SECONDS},
         )
     except db_exception.DBError:
         LOG.warning("The database has no GET_LOCK; upgrading without a lock.")
-        yield
         return
     if taken != 1:
-        raise MigrationError("Another cyborg-dbsync is at work; try later.")
-    try:
-        yield
-    finally:
-        if not connection.invalidated:
-            connection.execute(sa.text("SELECT RELEASE_LOCK(:name)"), values)
+        raise MigrationError(_AT_WORK)
 
 
 def _run(
     connection: sa.Connection,
     database: engine.Database,
     command: Callable[[alembic.config.Config], object],
+    patience: Patience | None = None,
 ) -> None:
     config = _config()
     config.attributes["connection"] = connection
     config.attributes["mysql_engine"] = database.mysql_engine
+    config.attributes["patience"] = patience or Patience()
     try:
         command(config)
-    except alembic.util.CommandError as error:
+    except (HeldError, alembic.util.CommandError) as error:
         raise MigrationError(str(error)) from error
 
 
-def upgrade(database: engine.Database, revision: str | None = None) -> None:
+def upgrade(
+    database: engine.Database,
+    revision: str | None = None,
+    patience: Patience | None = None,
+) -> None:
     """Bring the schema to `revision` (the newest); every row is kept.
 
     Raises MigrationError, before anything changed, where the database
-    stands at a revision that we do not know.
+    stands at a revision that we do not know; and where others held a table
+    for longer than `patience` lasts.
     """
     with _alone(database) as connection:
         now = _standing(connection)
@@ -176,6 +201,7 @@ def upgrade(database: engine.Database, revision: str | None = None) -> None:
             connection,
             database,
             lambda config: alembic.command.upgrade(config, revision or "head"),
+            patience,
         )
 
 

@@ -8,6 +8,7 @@ upgrade too.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 
@@ -22,28 +23,32 @@ _TRAIT = "trait:"
 
 
 @engine.retried
-def unsatisfied_profiles(database: engine.Database) -> list[str]:
-    """Names of profiles with a group that no deployable offers, sorted."""
-    attribute = models.Attribute
+def stored_profiles(
+    database: engine.Database,
+) -> dict[str, list[Mapping[str, str]]]:
+    """The groups of each profile by its name, sorted."""
     stored = models.DeviceProfile
     with database.reader() as session:
-        profiles = session.execute(
+        found = session.execute(
             sa.select(stored.name, stored.profile_json).order_by(stored.name)
         ).all()
-        attributes = session.execute(
+    return {name: groups_of(text) for name, text in found}
+
+
+@engine.retried
+def offered(
+    database: engine.Database,
+) -> Callable[[Mapping[str, str]], bool]:
+    """Whether a deployable that we know offers what a group asks for."""
+    attribute = models.Attribute
+    with database.reader() as session:
+        found = session.execute(
             sa.select(attribute.deployable_id, attribute.key, attribute.value)
         ).all()
-    offered: dict[int, list[tuple[str, str]]] = {}
-    for deployable_id, key, value in attributes:
-        offered.setdefault(deployable_id, []).append((key, value))
-    return [
-        name
-        for name, text in profiles
-        if not all(
-            any(_offers(pairs, group) for pairs in offered.values())
-            for group in groups_of(text)
-        )
-    ]
+    pairs: dict[int, list[tuple[str, str]]] = {}
+    for deployable_id, key, value in found:
+        pairs.setdefault(deployable_id, []).append((key, value))
+    return lambda group: any(_offers(one, group) for one in pairs.values())
 
 
 def groups_of(profile_json: str) -> list[Mapping[str, str]]:

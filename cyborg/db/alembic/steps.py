@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of a migration that look before they add.
 
-DDL of MariaDB and MySQL commits by itself: a migration that was killed is
-run again from its start and finds half of its work done.
+Each is committed by itself: a migration that was killed, or gave up because
+somebody held a table, is run again from its start and finds half of its
+work done.  None may copy a table or stop its users for longer than a
+moment: new columns are nullable or have a constant default, enums get their
+new values at the end, and indexes are built while others write.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
+
+from cyborg.db import patience
 
 
 def _dialect() -> str:
@@ -22,6 +28,11 @@ def _dialect() -> str:
 
 def _inspector() -> sa.Inspector:
     return sa.inspect(op.get_bind())
+
+
+def _patiently(table: str, step: Callable[[], object]) -> None:
+    chosen: patience.Patience = op.get_context().opts["patience"]
+    chosen.change(op.get_bind(), table, step)
 
 
 def _table_options() -> dict[str, Any]:
@@ -80,22 +91,64 @@ def enum(name: str, *values: str) -> sa.Enum:
 
 def add_table(name: str, *parts: Any) -> None:
     """Create a table where it is missing; its indexes follow one by one."""
-    if not _inspector().has_table(name):
-        op.create_table(name, *parts, **_table_options())
+
+    def step() -> None:
+        if not _inspector().has_table(name):
+            op.create_table(name, *parts, **_table_options())
+
+    _patiently(name, step)
 
 
 def add_column(table: str, column: sa.Column[Any]) -> None:
     """Add a column where it is missing."""
-    present = {found["name"] for found in _inspector().get_columns(table)}
-    if column.name not in present:
-        op.add_column(table, column)
+
+    def step() -> None:
+        present = {found["name"] for found in _inspector().get_columns(table)}
+        if column.name not in present:
+            op.add_column(table, column)
+
+    _patiently(table, step)
 
 
 def add_index(name: str, table: str, *columns: str) -> None:
     """Add an index where none of that name exists."""
-    present = {found["name"] for found in _inspector().get_indexes(table)}
-    if name not in present:
-        op.create_index(name, table, list(columns))
+
+    def step() -> None:
+        present = {found["name"] for found in _inspector().get_indexes(table)}
+        if name not in present:
+            op.create_index(name, table, list(columns))
+
+    if _dialect() == "postgresql":
+        _patiently(table, lambda: _build_index(name, table, columns))
+    else:
+        _patiently(table, step)
+
+
+def _build_index(name: str, table: str, columns: Sequence[str]) -> None:
+    """Add PostgreSQL an index while others write.
+
+    It waits for transactions, but nobody waits for it.  A build that was
+    broken off leaves an index of that name which is not valid.
+    """
+    bind = op.get_bind()
+    valid = bind.scalar(
+        sa.text(
+            "SELECT indisvalid FROM pg_index "
+            "WHERE indexrelid = to_regclass(:name)"
+        ),
+        {"name": f'"{name}"'},
+    )
+    if valid:
+        return
+    if valid is False:
+        op.drop_index(name, table, postgresql_concurrently=True)
+    patience.hold_up(bind, patience.INDEX_SECONDS)
+    try:
+        op.create_index(
+            name, table, list(columns), postgresql_concurrently=True
+        )
+    finally:
+        patience.hold_up(bind)
 
 
 def widen_enum(
@@ -107,9 +160,11 @@ def widen_enum(
     (which gets the name that the models use), and SQLite, which holds text.
     """
     if _dialect() == "postgresql":
-        _widen_type(table, column, name, values)
+        _patiently(table, lambda: _widen_type(table, column, name, values))
     elif _dialect() == "mysql":
-        _widen_column(table, column, values, **options)
+        _patiently(
+            table, lambda: _widen_column(table, column, values, **options)
+        )
 
 
 def _widen_type(

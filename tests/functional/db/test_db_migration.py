@@ -23,6 +23,7 @@ from cyborg.db import models
 from cyborg.db import profiles
 from cyborg.db import query
 from tests import databases
+from tests import deployed
 from tests import rows
 
 OPTIONS = {
@@ -50,13 +51,13 @@ def adopted(
     request: pytest.FixtureRequest, fresh: engine.Database
 ) -> tuple[engine.Database, dict[str, list[dict[str, Any]]]]:
     """A database of the deployed service, and its rows."""
-    text = rows.dump(request.param)
-    content = rows.rows_of(text)
-    if fresh.engine.dialect.name == "mysql":
-        databases.load_dump(fresh, text)
-    else:
+    content = rows.rows_of(rows.dump(request.param))
+    if fresh.engine.dialect.name == "sqlite":
+        # Nobody deployed the older service on it.
         migration.upgrade(fresh, request.param)
         rows.fill(fresh, content)
+    else:
+        deployed.load(fresh, request.param)
     assert migration.standing(fresh).revision == request.param
     return fresh, content
 
