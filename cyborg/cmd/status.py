@@ -7,22 +7,22 @@ what stops nothing, is a warning (1); only the rest is a failure (2).
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from pathlib import Path
 
 import sqlalchemy as sa
-import yaml
 from keystonemiddleware import opts as middleware_opts
 from oslo_config import cfg
 from oslo_db import exception as db_exception
-from oslo_policy import opts as policy_opts
 from oslo_upgradecheck import upgradecheck
 
 from cyborg import exception
 from cyborg import service
+from cyborg.clients import placement_offers
+from cyborg.clients import session
+from cyborg.cmd import status_policy
 from cyborg.db import engine
 from cyborg.db import migration
 from cyborg.db import offers
@@ -30,6 +30,9 @@ from cyborg.db import offers
 PROGRAM = "cyborg-status"
 MISTAKE = 255
 """As oslo.upgradecheck ends where it could not check at all."""
+
+SHOWN = 20
+"""Profiles that one line names."""
 
 _UNREACHABLE = (
     cfg.Error,
@@ -112,33 +115,30 @@ class Checks(upgradecheck.UpgradeCommands):
     def _profiles(self) -> upgradecheck.Result:
         if self._database is None or not self._ready:
             return _fine("Not looked at.")
-        names = offers.unsatisfied_profiles(self._database)
-        if not names:
+        profiles = offers.stored_profiles(self._database)
+        if not profiles:
             return _fine()
-        shown = ", ".join(names[:20]) + (", ..." if names[20:] else "")
-        return _warning(
-            f"No device known today satisfies the device profiles {shown}."
-        )
+        if not self._conf.placement.enabled:
+            return _judge_offers(profiles, offers.offered(self._database))
+        try:
+            placement = session.adapter(self._conf, "placement")
+            asked = placement_offers.Offers(placement)
+            return _judge_offers(profiles, asked.satisfies)
+        except (session.Unconfigured, exception.Unavailable) as error:
+            known = _judge_offers(profiles, offers.offered(self._database))
+            return _warning(
+                f"Placement was not asked ({_line(error)}). "
+                f"{known.details or 'Our devices satisfy every profile.'}"
+            )
 
     def _policy_file(self) -> upgradecheck.Result:
-        for option in policy_opts.list_opts():
-            self._conf.register_opts(option[1], group=option[0])
-        name = self._conf.oslo_policy.policy_file
-        found = self._conf.find_file(name) if name else None
-        if not found:
-            return _fine()
         try:
-            text = Path(found).read_text(encoding="utf-8")
-            rules = yaml.safe_load(text)
-        except OSError:
-            return _warning(f"[oslo_policy] policy_file: cannot read {found}.")
-        except (yaml.YAMLError, UnicodeDecodeError):
-            return _failure(f"[oslo_policy] policy_file: {found} is not YAML.")
-        if not isinstance(rules, Mapping | None):
-            return _failure(
-                f"[oslo_policy] policy_file: {found} holds no rules by name."
-            )
-        return _judge_format(found, text)
+            remarks = status_policy.remarks(self._conf)
+        except status_policy.UnusableError as error:
+            return _failure(f"[oslo_policy] policy_file: {error}")
+        if not remarks:
+            return _fine()
+        return _warning(f"[oslo_policy] policy_file: {' '.join(remarks)}")
 
     def _service_token(self) -> upgradecheck.Result:
         if self._conf.auth_strategy == "noauth":
@@ -169,17 +169,26 @@ class Checks(upgradecheck.UpgradeCommands):
     )
 
 
-def _judge_format(name: str, text: str) -> upgradecheck.Result:
-    try:
-        rules = json.loads(text)
-    except ValueError:
+def _judge_offers(
+    profiles: Mapping[str, list[Mapping[str, str]]],
+    satisfies: Callable[[Mapping[str, str]], bool],
+) -> upgradecheck.Result:
+    """A profile without a group can never be asked for either."""
+    names = [
+        name
+        for name, groups in profiles.items()
+        if not (groups and all(map(satisfies, groups)))
+    ]
+    if not names:
         return _fine()
-    if not rules:
-        return _fine()
+    shown = ", ".join(names[:SHOWN]) + (", ..." if names[SHOWN:] else "")
     return _warning(
-        f"[oslo_policy] policy_file: {name} is JSON; rewrite it as YAML "
-        "(oslopolicy-convert-json-to-yaml)."
+        f"No device known today satisfies the device profiles {shown}."
     )
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,11 +19,13 @@ from cyborg.db import migration
 from cyborg.db import models
 from tests import databases
 from tests import nova_stand_in
+from tests import placement as placement_module
 from tests import rows
 
 HEAD = migration.head()
 
 nova = nova_stand_in.nova_stand_in
+placement = placement_module.placement
 
 
 @dataclasses.dataclass
@@ -275,10 +277,10 @@ def test_the_check_warns_of_what_stops_nothing(
     assert code == 1
     assert checks["Database schema"][0] == 1
     assert checks["Projects of accelerator requests"][0] == 1
-    assert checks["Device profiles"] == (
-        1,
-        "No device known today satisfies the device profiles odd.",
-    )
+    result, details = checks["Device profiles"]
+    assert result == 1
+    assert details.startswith("Placement was not asked ([placement] auth_type")
+    assert details.endswith("satisfies the device profiles odd.")
     assert checks["Service token"][0] == 1
 
 
@@ -296,6 +298,133 @@ def test_an_unreachable_database_is_a_failure(machine: Machine) -> None:
     assert (code, checks["Database schema"][0]) == (2, 2)
 
 
+def _with_placement(machine: Machine, lines: str) -> None:
+    machine.configure(
+        f"[database]\nconnection = {machine.url}\n[placement]\n{lines}\n"
+    )
+
+
+def test_a_profile_is_judged_by_the_devices_where_there_is_no_placement(
+    machine: Machine, opened: engine.Database
+) -> None:
+    migration.upgrade(opened)
+    rows.add(opened, rows.profile(), rows.profile(name="none", **NO_GROUPS))
+    _with_placement(machine, "enabled = false")
+    assert machine.status()[1]["Device profiles"] == (
+        1,
+        "No device known today satisfies the device profiles gpu, none.",
+    )
+
+
+NO_GROUPS = {"profile_json": '{"groups": []}'}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("auth_type = nonsense", "[placement] auth_type = nonsense is not"),
+        (
+            "auth_type = none\nendpoint_override = http://127.0.0.1:1\n"
+            "connect_retries = 0",
+            "Placement does not answer",
+        ),
+        (
+            "auth_type = password\nauth_url = http://127.0.0.1:1\n"
+            "username = u\npassword = secret\nconnect_retries = 0",
+            "Placement does not answer",
+        ),
+    ],
+)
+def test_a_placement_that_cannot_be_asked_is_a_warning(
+    machine: Machine, opened: engine.Database, lines: str, said: str
+) -> None:
+    migration.upgrade(opened)
+    rows.add(opened, rows.profile())
+    _with_placement(machine, lines)
+    code, checks = machine.status()
+    result, details = checks["Device profiles"]
+    assert (code, result) == (1, 1)
+    assert said in details
+    assert details.endswith("satisfies the device profiles gpu.")
+    assert "secret" not in details
+
+
+def test_profiles_are_judged_by_what_placement_has(
+    machine: Machine,
+    opened: engine.Database,
+    placement: placement_module.PlacementService,
+) -> None:
+    migration.upgrade(opened)
+    root = placement.create_provider("compute-1")
+    card = placement.create_provider("compute-1_card", root)
+    foreign = placement.create_provider("compute-1_foreign", root)
+    for provider, name in ((card, "PGPU"), (foreign, "FPGA")):
+        placement.set_inventories(provider, {name: {"total": 2}})
+    placement.set_traits(card, {"OWNER_CYBORG", "CUSTOM_A"})
+    placement.set_traits(foreign, {"CUSTOM_A"})
+    placement.allocate(card, {"PGPU": 2})
+    wanted = {
+        "used": {"resources:PGPU": "2", "trait:CUSTOM_A": "required"},
+        "forbidden": {"resources:PGPU": "1", "trait:CUSTOM_A": "forbidden"},
+        "foreign": {"resources:FPGA": "1"},
+        "many": {"resources:PGPU": "3"},
+        "unheard-class": {"resources:CUSTOM_NONE": "1"},
+        "unheard-trait": {"resources:PGPU": "1", "trait:CUSTOM_Z": "required"},
+        "zero": {"resources:PGPU": "0"},
+    }
+    rows.add(
+        opened,
+        *(
+            rows.profile(
+                name=name, profile_json=json.dumps({"groups": [group]})
+            )
+            for name, group in wanted.items()
+        ),
+    )
+    _with_placement(
+        machine,
+        "auth_type = admin_token\ntoken = admin\n"
+        f"endpoint = {placement.serve()}",
+    )
+    assert machine.status()[1]["Device profiles"] == (
+        1,
+        "No device known today satisfies the device profiles forbidden, "
+        "foreign, many, unheard-class, unheard-trait, zero.",
+    )
+
+
+def test_the_usual_configuration_file_is_found(
+    machine: Machine, opened: engine.Database
+) -> None:
+    """grenade names none."""
+    migration.upgrade(opened)
+    usual = machine.directory / ".cyborg" / "cyborg.conf"
+    usual.parent.mkdir()
+    usual.write_text(machine.file.read_text(), encoding="utf-8")
+    machine.file.unlink()
+    ended = machine.run("status", "upgrade", "check", "--json")
+    first = json.loads(ended.output.splitlines()[-1])["checks"][0]
+    assert (ended.code, first["result"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", "auth_type is not set"),
+        ("auth_type = password\nservice_token_roles =", "no service may"),
+        ("auth_section = nova", ""),
+        ("auth_type = password", ""),
+    ],
+)
+def test_the_set_up_of_service_tokens_is_judged(
+    machine: Machine, lines: str, said: str
+) -> None:
+    machine.configure(f"[keystone_authtoken]\n{lines}\n")
+    result, details = machine.status()[1]["Service token"]
+    assert result == bool(said)
+    assert said in details
+
+
 @pytest.mark.parametrize(
     ("text", "result"),
     [
@@ -306,6 +435,11 @@ def test_an_unreachable_database_is_a_failure(machine: Machine) -> None:
         ('{"cyborg:arq:create": "role:admin"}', 1),
         ("- a list\n", 2),
         ('"unfinished: [\n', 2),
+        ('"cyborg:arq:create": 5\n', 2),
+        ('"cyborg:fpga:get_all": "role:admin"\n', 1),
+        ('"mine": "role:admin"\n"cyborg:arq:create": "rule:mine"\n', 0),
+        ('"cyborg:arq:create": "role:admin or or"\n', 1),
+        ('"cyborg:arq:create": "!"\n', 0),
     ],
 )
 def test_the_policy_files_format_is_judged(
@@ -318,3 +452,22 @@ def test_the_policy_files_format_is_judged(
         f"[oslo_policy]\npolicy_file = {policy}\n"
     )
     assert machine.status()[1]["Policy file"][0] == result
+
+
+def test_what_is_wrong_in_a_policy_directory_is_named(
+    machine: Machine,
+) -> None:
+    policy = machine.directory / "policy.yaml"
+    policy.write_text("{}", encoding="utf-8")
+    further = machine.directory / "policy.d" / "further.yaml"
+    further.parent.mkdir()
+    further.write_text('"cyborg:gpu:create": "@"\n', encoding="utf-8")
+    machine.configure(
+        f"[oslo_policy]\npolicy_file = {policy}\n"
+        f"policy_dirs = {further.parent}\n"
+    )
+    result, details = machine.status()[1]["Policy file"]
+    assert result == 1
+    assert f"{further} has rules that do not exist: cyborg:gpu:create" in (
+        details
+    )
