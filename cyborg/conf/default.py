@@ -96,10 +96,11 @@ def upgrade_levels() -> list[cfg.Opt]:
     return [
         cfg.StrOpt(
             name,
-            regex=r"^\d+\.\d+$",
-            sample_default="<the newest>",
+            regex=r"^(auto|\d+\.\d+)$",
+            sample_default="auto",
             help=f"The newest RPC version, such as 1.0, that is sent to {who} "
-            "while some of them are still of an older release.",
+            "while some of them are still of an older release. Not set, or "
+            "`auto`: each call is sent as the oldest version that knows it.",
         )
         for name, who in (
             ("conductor", "conductors"),

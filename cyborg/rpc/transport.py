@@ -38,6 +38,9 @@ thread until the broker is back."""
 CONNECT_SECONDS = 5.0
 """How long a call waits for the first connection to the broker."""
 
+AUTOMATIC = "auto"
+"""A pin that pins nothing: each call says itself which version it needs."""
+
 MONITOR_SECONDS = 15
 """How long a call that takes long may go without a sign of life."""
 
@@ -71,7 +74,7 @@ def get_client(
     return oslo_messaging.get_rpc_client(
         transport,
         target,
-        version_cap=version_cap,
+        version_cap=None if version_cap == AUTOMATIC else version_cap,
         serializer=ContextSerializer(),
         retry=SEND_RETRIES,
         transport_options=oslo_messaging.TransportOptions(at_least_once=True),

@@ -249,6 +249,17 @@ def test_an_older_agent_is_said_to_be_one(
     assert endpoint.seen == []
 
 
+@pytest.mark.parametrize(
+    ("pin", "sent"), [("auto", True), (None, True), ("1.0", False)]
+)
+def test_auto_pins_nothing(
+    messaging: oslo_messaging.RPCTransport, pin: str | None, sent: bool
+) -> None:
+    target = oslo_messaging.Target(topic="any", version="1.0")
+    client = rpc_transport.get_client(messaging, target, pin)
+    assert client.prepare(version="1.1").can_send_version() == sent
+
+
 def test_one_behind_a_broker_is_said_to_be_older_too() -> None:
     with (
         pytest.raises(exception.Conflict, match="the agent is of an older"),
