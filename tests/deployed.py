@@ -27,6 +27,9 @@ ENUM_TYPES = {
     ("extended_accelerator_requests", "substate"): "substate",
 }
 
+UNUSED = ("quota_usages", "reservations")
+"""What a foreign key of these does is not said."""
+
 _TABLE = re.compile(r"CREATE TABLE `(\w+)` \((.*?)\n\) ENGINE", re.DOTALL)
 _COLUMN = re.compile(r"`(\w+)` (\w+)(?:\(([^)]*)\))?(.*)")
 _KEY = re.compile(r"KEY `(\w+)` \(`(\w+)`\)")
@@ -70,7 +73,7 @@ def _statements(text: str) -> list[str]:
             entry = line.strip().rstrip(",")
             if column := _COLUMN.match(entry):
                 columns.append(_column(table, column, types))
-            else:
+            elif not _is_of_mariadb_alone(entry):
                 later.append(_constraint(table, entry))
         tables.append(f"CREATE TABLE {table} ({', '.join(columns)})")
     references = [one for one in later if "FOREIGN KEY" in one]
@@ -92,6 +95,12 @@ def _column(table: str, column: re.Match[str], types: list[str]) -> str:
     return f'"{name}" {_TYPES[kind]}{null}'
 
 
+def _is_of_mariadb_alone(entry: str) -> bool:
+    """The index that it makes for a foreign key, named after the column."""
+    key = _KEY.match(entry)
+    return key is not None and key[1] == key[2]
+
+
 def _constraint(table: str, entry: str) -> str:
     alter = f"ALTER TABLE {table} ADD"
     if entry.startswith("PRIMARY KEY"):
@@ -108,6 +117,8 @@ def _constraint(table: str, entry: str) -> str:
     reference = _REFERENCE.match(entry)
     assert reference, entry
     column, target, other, rest = reference.groups()
+    if not rest and table not in UNUSED:
+        rest = " ON DELETE RESTRICT"  # MariaDB's default, not shown there
     return (
         f"{alter} FOREIGN KEY ({column}) REFERENCES {target} ({other}){rest}"
     )

@@ -100,6 +100,7 @@ class Patience:
         pause = FIRST_PAUSE
         while True:
             try:
+                hold_up(connection)
                 step()
             except (db_exception.DBError, sa.exc.DBAPIError) as error:
                 if engine.server_code(error) not in _BUSY:

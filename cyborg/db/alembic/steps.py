@@ -143,12 +143,7 @@ def _build_index(name: str, table: str, columns: Sequence[str]) -> None:
     if valid is False:
         op.drop_index(name, table, postgresql_concurrently=True)
     patience.hold_up(bind, patience.INDEX_SECONDS)
-    try:
-        op.create_index(
-            name, table, list(columns), postgresql_concurrently=True
-        )
-    finally:
-        patience.hold_up(bind)
+    op.create_index(name, table, list(columns), postgresql_concurrently=True)
 
 
 def widen_enum(
