@@ -4,11 +4,13 @@
 # Run every test that can run on this machine.
 #
 #   tools/run_tests.sh [arguments for pytest]
+#   tools/run_tests.sh --install
 #
 # Makes a virtual environment (.venv-tests) with the project and what its
-# tests need; PYTHON names another interpreter than python3. MariaDB,
-# PostgreSQL and RabbitMQ are used where they answer on this machine; with
-# CYBORG_TEST_REQUIRE_SERVICES=1 one that does not answer is a failure.
+# tests need (and does nothing else with --install); PYTHON names another
+# interpreter than python3. MariaDB, PostgreSQL and RabbitMQ are used where
+# they answer on this machine; with CYBORG_TEST_REQUIRE_SERVICES=1 one that
+# does not answer is a failure, and so is every test that is skipped.
 
 set -euo pipefail
 
@@ -46,14 +48,25 @@ if [ "$WANTED" != "$(cat "$STAMP" 2>/dev/null)" ]; then
     echo "Installing what the tests need (a minute or two) ..."
     rm -f "$STAMP"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
-        --no-input --editable . -r test-requirements.txt ||
+        --no-input --retries 10 --editable . -r test-requirements.txt ||
         fail "the installation failed (no network?)"
     echo "$WANTED" >"$STAMP"
 fi
 
-if [ $# -eq 0 ]; then
-    set -- -n "${CYBORG_TEST_PROCESSES:-2}" --dist loadfile \
-        tests/unit tests/functional tests/integration
+if [ "${1:-}" = --install ]; then
+    exit
 fi
+
+if [ $# -eq 0 ]; then
+    # More processes than processors: many tests wait for services. The
+    # longest files come first, so that none is left to the end.
+    cores=$(nproc 2>/dev/null || echo 2)
+    set -- -n "${CYBORG_TEST_PROCESSES:-$((cores < 4 ? cores * 2 : 8))}" \
+        --dist loadfile --no-loadscope-reorder --durations 25 \
+        tests/integration tests/functional tests/unit
+fi
+
+# Hundreds of tests start programs of ours, which need not compile anew.
+unset PYTHONDONTWRITEBYTECODE
 
 exec "$VENV/bin/python" -m pytest "$@"
