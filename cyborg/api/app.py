@@ -30,6 +30,7 @@ from cyborg import policy
 from cyborg import service
 from cyborg.api import endpoint
 from cyborg.api import envelope
+from cyborg.api import openapi
 from cyborg.api import policies
 from cyborg.api import root
 from cyborg.api import settings as api_settings
@@ -125,8 +126,11 @@ def _pipeline(path: str) -> WSGIApplication:
 
 
 def routes() -> endpoint.Routes:
-    """All that is served."""
-    return endpoint.Routes([root.Discovery(), *v2.resources()])
+    """All that is served, its description included."""
+    description = openapi.Description()
+    served = endpoint.Routes([root.Discovery(), description, *v2.resources()])
+    description.describe(served.declarations())
+    return served
 
 
 class Application:

@@ -191,10 +191,16 @@ _Validator = _extend(
 
 
 class Schema:
-    """What a body must look like; 1.0 is no integer here."""
+    """What a body must look like; 1.0 is no integer here.
 
-    def __init__(self, definition: dict[str, Any]) -> None:
-        self.definition = definition
+    `told` tells clients more, where code of ours judges what `definition`
+    lets through.
+    """
+
+    def __init__(
+        self, definition: dict[str, Any], told: dict[str, Any] | None = None
+    ) -> None:
+        self.told = definition if told is None else told
         self._validator = _Validator(definition)
 
     def check(self, value: Any) -> None:

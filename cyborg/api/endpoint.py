@@ -15,6 +15,7 @@ import functools
 import json
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import TypeVar
@@ -29,6 +30,7 @@ from cyborg import context as cyborg_context
 from cyborg import exception
 from cyborg import policy
 from cyborg.api import body
+from cyborg.api import document
 from cyborg.api import envelope
 from cyborg.api import microversions
 from cyborg.api import types
@@ -61,14 +63,21 @@ class Declaration:
     optional_body_since: microversions.Version | None
     parameters: types.Parameters
     view: types.View | None
+    many: bool
     key: str | None
+    shape: Mapping[str, Any] | None
     status: int
+    errors: frozenset[int]
     service_token: bool
+    name: str
+    summary: str
 
     def answer(
         self, call: Call, response: webob.Response, result: Any
     ) -> webob.Response:
         """The response, made to show what the method returned."""
+        if isinstance(result, document.Document):
+            return result.fill(response)
         response.status_int = self.status
         if self.status in {202, 204}:
             response.headerlist = [("Content-Length", "0")]
@@ -81,11 +90,10 @@ class Declaration:
         return response
 
     def _shown(self, call: Call, view: types.View, result: Any) -> Any:
-        many = isinstance(result, list)
         rows = view.render(
-            result if many else [result], call.version, call.base
+            result if self.many else [result], call.version, call.base
         )
-        shown: Any = rows if many else rows[0]
+        shown: Any = rows if self.many else rows[0]
         return shown if self.key is None else {self.key: shown}
 
 
@@ -99,8 +107,11 @@ def endpoint(
     optional_body_since: microversions.Version | None = None,
     parameters: types.Parameters = types.Parameters(),  # noqa: B008
     view: types.View | None = None,
+    many: bool = False,
     key: str | None = None,
+    shape: Mapping[str, Any] | None = None,
     status: int = 200,
+    errors: Iterable[type[exception.CyborgError]] = (),
     service_token: bool = False,
 ) -> Callable[[M], M]:
     """Serve the method at `path`.
@@ -109,24 +120,32 @@ def endpoint(
     `rule` is the policy rule; None serves everybody.  With `service_token`
     the request must come from a service.  The body must satisfy `schema`;
     with `optional_body_since` it may be absent, and before that version
-    nobody looks at it.  `view` shows the row or rows that the method
-    returns, under `key` or bare.
+    nobody looks at it.  `view` shows the row that the method returns, or
+    the `many`, under `key` or bare; without a view `shape` is the schema of
+    what it returns.  `errors` are those that only the method itself raises:
+    what follows from the rest, `openapi` knows.
     """
-    declaration = Declaration(
-        method,
-        tuple(path.strip("/").split("/")) if path.strip("/") else (),
-        rule,
-        since,
-        schema,
-        optional_body_since,
-        parameters,
-        view,
-        key,
-        status,
-        service_token,
-    )
 
     def decorate(function: M) -> M:
+        declaration = Declaration(
+            method,
+            tuple(path.strip("/").split("/")) if path.strip("/") else (),
+            rule,
+            since,
+            schema,
+            optional_body_since,
+            parameters,
+            view,
+            many,
+            key,
+            shape,
+            status,
+            frozenset(error.code for error in errors),
+            service_token,
+            function.__qualname__,
+            (function.__doc__ or "").strip(),
+        )
+
         @functools.wraps(function)
         def serve(
             self: Any,

@@ -245,6 +245,8 @@ class _Exchange:
         headers = []
         if isinstance(error, MethodNotAllowed):
             headers.append(("Allow", error.allowed))
+        if isinstance(error, exception.NotAuthenticated):
+            headers.append(("WWW-Authenticate", "Keystone"))
         if code >= 500:
             LOG.warning(
                 "Request %s ends in %d: %s",

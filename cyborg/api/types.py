@@ -30,15 +30,49 @@ from cyborg.api import body
 from cyborg.api import microversions
 from cyborg.db import query as db_query
 
+_HEX = "[0-9A-Fa-f]"
 _UUID = re.compile(
-    r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}",
-    re.IGNORECASE,
+    rf"{_HEX}{{8}}(-?){_HEX}{{4}}\1{_HEX}{{4}}\1{_HEX}{{4}}\1{_HEX}{{12}}"
 )
 UUID_SCHEMA = {
     "type": "string",
     "format": "uuid",
-    "pattern": f"^(?i:{_UUID.pattern})\\Z",
+    "pattern": f"^{_UUID.pattern}\\Z",
 }
+
+TEXT = {"type": "string"}
+UUID = {"type": "string", "format": "uuid"}
+UUID_OR_NULL = {"type": ["string", "null"], "format": "uuid"}
+TIME = {
+    "type": ["string", "null"],
+    "format": "date-time",
+    "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$",
+}
+"""Schemas of what is sent and shown."""
+
+
+def one_of(words: Iterable[str]) -> Mapping[str, Any]:
+    """The schema of a text that is one of these."""
+    return {"type": "string", "enum": list(words)}
+
+
+def links(*relations: str) -> Mapping[str, Any]:
+    """The schema of links of these relations."""
+    return {
+        "type": "array",
+        "minItems": len(relations),
+        "maxItems": len(relations),
+        "items": {
+            "type": "object",
+            "properties": {
+                "href": {"type": "string", "format": "uri"},
+                "rel": one_of(relations),
+            },
+            "required": ["href", "rel"],
+            "additionalProperties": False,
+        },
+    }
+
 
 _UNPARSED = (wsme.exc.ClientSideError, ValueError, TypeError, IndexError)
 """What WSME raises for pairs that are none."""
@@ -69,13 +103,15 @@ _LIMIT = wsme_types.IntegerType(minimum=0)
 class Parameters:
     """The query parameters that an endpoint knows.
 
-    `own` are its own, `columns` what a list may be filtered and sorted by
-    (with the parameters of paging and the older `filters`); some of them
-    only `since` a version.
+    `own` are its own and their schemas, `columns` what a list may be
+    filtered and sorted by (with the parameters of paging and the older
+    `filters`); some of them only `since` a version.
     """
 
-    own: frozenset[str] = frozenset()
-    columns: frozenset[str] | None = None
+    own: Mapping[str, Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+    columns: Mapping[str, Any] | None = None
     since: Mapping[str, microversions.Version] = dataclasses.field(
         default_factory=dict
     )
@@ -232,12 +268,13 @@ class Field:
     """One key of a view.
 
     `read` takes it from the row (default: the attribute of its name);
-    `kind` is its JSON schema type; it is shown from version `since`.
+    `kind` is its JSON schema, or only the type in it; it is shown from
+    version `since`.
     """
 
     name: str
     read: Render | None = None
-    kind: str | Sequence[str] = ("string", "null")
+    kind: str | Sequence[str] | Mapping[str, Any] = ("string", "null")
     since: microversions.Version = microversions.MINIMUM
 
 
@@ -253,7 +290,7 @@ def time(
             return None
         return moment.isoformat(timespec="seconds") + "+00:00"
 
-    return Field(name, text, since=since)
+    return Field(name, text, kind=TIME, since=since)
 
 
 class View:
@@ -264,6 +301,7 @@ class View:
     ) -> None:
         self.collection = collection
         self.fields = (*fields, time("created_at"), time("updated_at"))
+        self.relations = ("self", "bookmark") if bookmark else ("self",)
         self._bookmark = bookmark
         self._readers: dict[
             microversions.Version, list[tuple[str, Render]]

@@ -177,6 +177,15 @@ def _integer(name: str, value: object) -> int:
     raise exception.Invalid(f"{name}: not a number: {shown(value, 64)!r}")
 
 
+def json_type(column: Any) -> tuple[str, str | None]:
+    """JSON schema's type and format of what `equals` compares with it."""
+    if isinstance(column.type, sa.Integer):
+        return "integer", None
+    if isinstance(column.type, sa.DateTime):
+        return "string", "date-time"
+    return "string", None
+
+
 def equals(name: str, column: Any, value: object) -> sa.ColumnElement[bool]:
     """The condition of one filter.  Raises Invalid for a wrong type."""
     condition: sa.ColumnElement[bool]

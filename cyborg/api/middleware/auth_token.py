@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-PUBLIC = frozenset({"/", "/v2", "/healthcheck"})
+PUBLIC = frozenset({"/", "/v2", "/healthcheck", "/v2/openapi.json"})
 """Paths that need no token, whatever a pipeline's file lists."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+from cyborg import arq
 from cyborg import exception
 from cyborg.api import body
 from cyborg.api import types
@@ -46,8 +47,8 @@ def _profile_name(row: models.AcceleratorRequest) -> str:
 
 VIEW = types.View(
     "accelerator_requests",
-    types.Field("uuid", kind="string"),
-    types.Field("state", kind="string"),
+    types.Field("uuid", kind=types.UUID),
+    types.Field("state", kind=types.one_of(map(str, arq.State))),
     types.Field("device_profile_name", _profile_name, kind="string"),
     types.Field("device_profile_group_id", kind="integer"),
     types.Field("hostname"),
@@ -55,8 +56,12 @@ VIEW = types.View(
     types.Field("instance_uuid"),
     types.Field("project_id"),
     types.Field("attach_handle_type", _handle_type, kind="string"),
-    types.Field("attach_handle_uuid", _handle_uuid),
-    types.Field("attach_handle_info", _handle_info, kind="object"),
+    types.Field("attach_handle_uuid", _handle_uuid, kind=types.UUID_OR_NULL),
+    types.Field(
+        "attach_handle_info",
+        _handle_info,
+        kind={"type": "object", "additionalProperties": types.TEXT},
+    ),
 )
 
 CREATE = body.Schema(
@@ -85,11 +90,16 @@ class AcceleratorRequests:
         "/v2/accelerator_requests",
         "cyborg:arq:get_all",
         parameters=types.Parameters(
-            own=frozenset({"instance", "bind_state"}),
-            columns=frozenset(arqs.SOURCE.fields),
+            own={
+                "instance": types.TEXT,
+                "bind_state": types.one_of(("resolved",)),
+            },
+            columns=arqs.SOURCE.fields,
         ),
         view=VIEW,
+        many=True,
         key="arqs",
+        errors=[exception.NotResolved],
     )
     def list_all(self, call: Call) -> list[models.AcceleratorRequest]:
         """The requests that exist for the caller, or an instance's."""
@@ -120,8 +130,10 @@ class AcceleratorRequests:
         "cyborg:arq:create",
         schema=CREATE,
         view=VIEW,
+        many=True,
         key="arqs",
         status=201,
+        errors=[exception.NotFound],
     )
     def create(self, call: Call) -> list[models.AcceleratorRequest]:
         """One request for each accelerator that the profile asks for."""
@@ -142,6 +154,7 @@ class AcceleratorRequests:
         "cyborg:arq:update",
         schema=patches.SCHEMA,
         status=202,
+        errors=[exception.NotFound, exception.Conflict],
         service_token=True,
     )
     def update(self, call: Call) -> None:
@@ -154,6 +167,7 @@ class AcceleratorRequests:
         "cyborg:arq:update",
         schema=patches.SCHEMA,
         status=202,
+        errors=[exception.NotFound, exception.Conflict],
         service_token=True,
     )
     def update_one(self, call: Call, uuid: str) -> None:
@@ -169,8 +183,11 @@ class AcceleratorRequests:
         "DELETE",
         "/v2/accelerator_requests",
         "cyborg:arq:delete",
-        parameters=types.Parameters(own=frozenset({"arqs", "instance"})),
+        parameters=types.Parameters(
+            own={"arqs": types.TEXT, "instance": types.TEXT}
+        ),
         status=204,
+        errors=[exception.NotFound, exception.Conflict],
     )
     def delete_several(self, call: Call) -> None:
         """Delete the requests that are listed, or those of an instance."""
@@ -193,6 +210,7 @@ class AcceleratorRequests:
         "/v2/accelerator_requests/{uuid}",
         "cyborg:arq:delete",
         status=204,
+        errors=[exception.Conflict],
     )
     def delete(self, call: Call, uuid: str) -> None:
         """Delete one request."""

@@ -20,7 +20,7 @@ MAX_TEXT = 65535
 
 VIEW = types.View(
     "attributes",
-    types.Field("uuid", kind="string"),
+    types.Field("uuid", kind=types.UUID),
     types.Field("deployable_id", kind="integer"),
     types.Field("key", kind="string"),
     types.Field("value", kind="string"),
@@ -62,10 +62,9 @@ class Attributes:
         "GET",
         "/v2/attributes",
         "cyborg:attribute:get_all",
-        parameters=types.Parameters(
-            columns=frozenset(devices.ATTRIBUTES.fields)
-        ),
+        parameters=types.Parameters(columns=devices.ATTRIBUTES.fields),
         view=VIEW,
+        many=True,
         key="attributes",
     )
     def list_all(self, call: Call) -> list[models.Attribute]:
@@ -86,6 +85,7 @@ class Attributes:
         schema=CREATE,
         view=VIEW,
         status=201,
+        errors=[exception.NotFound, exception.Conflict],
     )
     def create(self, call: Call) -> models.Attribute:
         """Give a deployable an attribute that no report takes away."""

@@ -23,7 +23,7 @@ def _attributes(row: models.Deployable | shown.Deployable) -> str:
 
 VIEW = types.View(
     "deployables",
-    types.Field("uuid", kind="string"),
+    types.Field("uuid", kind=types.UUID),
     types.Field("parent_id", kind=("integer", "null")),
     types.Field("root_id", kind=("integer", "null")),
     types.Field("name", kind="string"),
@@ -78,10 +78,11 @@ class Deployables:
         "/v2/deployables",
         "cyborg:deployable:get_all",
         parameters=types.Parameters(
-            columns=frozenset(devices.DEPLOYABLES.fields),
+            columns=devices.DEPLOYABLES.fields,
             since={"status_reason": devices_view.DETAILED},
         ),
         view=VIEW,
+        many=True,
         key="deployables",
     )
     def list_all(self, call: Call) -> list[shown.Deployable]:
@@ -104,6 +105,7 @@ class Deployables:
         "cyborg:deployable:program",
         schema=PROGRAM,
         view=VIEW,
+        errors=[exception.Conflict, exception.DeviceFailed],
     )
     def program(self, call: Call, uuid: str) -> models.Deployable:
         """Program the deployable with an image, and wait for it."""
@@ -115,6 +117,7 @@ class Deployables:
         "cyborg:deployable:program",
         schema=PROGRAM,
         view=VIEW,
+        errors=[exception.Conflict, exception.DeviceFailed],
     )
     def program_again(
         self, call: Call, uuid: str, repeated: str

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from cyborg import exception
@@ -20,24 +21,31 @@ MAX_TEXT = 65535
 """Bytes that a text column holds on every database."""
 
 
-def _groups(row: models.DeviceProfile) -> object:
-    """The groups as stored, whatever an older release took."""
+def _groups(row: models.DeviceProfile) -> list[dict[str, Any]]:
+    """The groups as stored, but for what is none."""
     try:
         stored = json.loads(row.profile_json)
     except ValueError:
         return []
-    return stored.get("groups", []) if isinstance(stored, dict) else []
+    groups = stored.get("groups") if isinstance(stored, dict) else None
+    if not isinstance(groups, list):
+        return []
+    return [group for group in groups if isinstance(group, dict)]
 
 
 VIEW = types.View(
     "device_profiles",
-    types.Field("uuid", kind="string"),
+    types.Field("uuid", kind=types.UUID),
     types.Field("name", kind="string"),
     types.Field("description"),
-    types.Field("groups", _groups, kind="array"),
+    types.Field(
+        "groups",
+        _groups,
+        kind={"type": "array", "items": {"type": "object"}},
+    ),
 )
 
-_PROFILE = {
+_PROFILE: dict[str, Any] = {
     "type": "object",
     "properties": {
         "name": {"type": "string"},
@@ -50,14 +58,42 @@ _PROFILE = {
     "required": ["name", "groups"],
     "additionalProperties": False,
 }
+_AMOUNT = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": profile.MAX_AMOUNT},
+        {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"},
+    ]
+}
+_GROUP = {
+    "type": "object",
+    "minProperties": 1,
+    "patternProperties": {
+        "^resources: *[A-Z0-9_]+ *$": _AMOUNT,
+        "^trait: *[A-Z0-9_]+ *$": types.one_of(("required", "forbidden")),
+        "^accel:.*[^ ].*$": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
+_TOLD = {
+    **_PROFILE,
+    "properties": {
+        **_PROFILE["properties"],
+        "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,255}$"},
+        "groups": {"type": "array", "minItems": 1, "items": _GROUP},
+    },
+}
 
-CREATE = body.Schema(
-    {
+
+def _one(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A list of exactly one, or that one."""
+    return {
         "if": {"type": "array"},
-        "then": {"minItems": 1, "maxItems": 1, "items": _PROFILE},
-        "else": _PROFILE,
+        "then": {"minItems": 1, "maxItems": 1, "items": schema},
+        "else": schema,
     }
-)
+
+
+CREATE = body.Schema(_one(_PROFILE), told=_one(_TOLD))
 
 
 class DeviceProfiles:
@@ -68,9 +104,10 @@ class DeviceProfiles:
         "/v2/device_profiles",
         "cyborg:device_profile:get_all",
         parameters=types.Parameters(
-            own=frozenset({"name"}), columns=frozenset(profiles.SOURCE.fields)
+            own={"name": types.TEXT}, columns=profiles.SOURCE.fields
         ),
         view=VIEW,
+        many=True,
         key="device_profiles",
     )
     def list_all(self, call: Call) -> list[models.DeviceProfile]:
@@ -112,6 +149,7 @@ class DeviceProfiles:
         schema=CREATE,
         view=VIEW,
         status=201,
+        errors=[exception.Conflict],
     )
     def create(self, call: Call) -> models.DeviceProfile:
         """Store a profile; the body is a list of exactly one."""
@@ -129,8 +167,9 @@ class DeviceProfiles:
         "DELETE",
         "/v2/device_profiles",
         "cyborg:device_profile:delete",
-        parameters=types.Parameters(own=frozenset({"value"})),
+        parameters=types.Parameters(own={"value": types.TEXT}),
         status=204,
+        errors=[exception.NotFound, exception.Conflict],
     )
     def delete_several(self, call: Call) -> None:
         """Delete all of the profiles named, or none."""
@@ -148,6 +187,7 @@ class DeviceProfiles:
         "/v2/device_profiles/{name}",
         "cyborg:device_profile:delete",
         status=204,
+        errors=[exception.Conflict],
     )
     def delete(self, call: Call, name: str) -> None:
         """Delete the profile with a name or a uuid."""

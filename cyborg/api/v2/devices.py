@@ -9,6 +9,7 @@ from cyborg.api.endpoint import Call
 from cyborg.api.endpoint import endpoint
 from cyborg.api.microversions import Version
 from cyborg.db import devices
+from cyborg.db import models
 from cyborg.db import shown
 
 DETAILED = Version(2, 4)
@@ -16,15 +17,23 @@ DETAILED = Version(2, 4)
 
 VIEW = types.View(
     "devices",
-    types.Field("uuid", kind="string"),
-    types.Field("type", kind="string"),
+    types.Field("uuid", kind=types.UUID),
+    types.Field("type", kind=types.one_of(models.DEVICE_TYPES)),
     types.Field("vendor", kind="string"),
     types.Field("model", kind="string"),
     types.Field("std_board_info"),
     types.Field("vendor_board_info"),
     types.Field("hostname", kind="string"),
-    types.Field("status", kind="string", since=Version(2, 3)),
-    types.Field("device_state", kind="string", since=DETAILED),
+    types.Field(
+        "status",
+        kind=types.one_of(("enabled", "maintaining")),
+        since=Version(2, 3),
+    ),
+    types.Field(
+        "device_state",
+        kind=types.one_of(models.DEVICE_STATES),
+        since=DETAILED,
+    ),
     types.Field("status_reason", since=DETAILED),
     types.Field("address", since=DETAILED),
     types.Field("driver_name", since=DETAILED),
@@ -51,10 +60,11 @@ class Devices:
         "/v2/devices",
         "cyborg:device:get_all",
         parameters=types.Parameters(
-            columns=frozenset(devices.DETAILED_DEVICES.fields),
+            columns=devices.DETAILED_DEVICES.fields,
             since=dict.fromkeys(devices.DETAILS, DETAILED),
         ),
         view=VIEW,
+        many=True,
         key="devices",
     )
     def list_all(self, call: Call) -> list[shown.Device]:

@@ -23,12 +23,14 @@ from cyborg import inventory
 from cyborg import service
 from cyborg.api import app
 from cyborg.api import envelope
+from cyborg.api.middleware import auth_token
 from cyborg.conductor.service import ConductorService
 from cyborg.context import admin_context
 from cyborg.db import engine
 from cyborg.db import models
 from cyborg.rpc import conductor as rpc_conductor
 from cyborg.rpc import transport as rpc_transport
+from tests import described
 
 PROJECT = "11111111aaaa4bbb8ccc222222222222"
 OTHER_PROJECT = "33333333aaaa4bbb8ccc444444444444"
@@ -68,7 +70,7 @@ class Keystone:
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-        public = environ["PATH_INFO"] in {"/", "/v2", "/healthcheck"}
+        public = environ["PATH_INFO"] in auth_token.PUBLIC
         persona = PERSONAS.get(environ.get("HTTP_X_AUTH_TOKEN", ""))
         forged = ("HTTP_X_SERVICE_IDENTITY", "HTTP_X_SERVICE_R", "HTTP_X_ROLE")
         for name in [name for name in environ if name.startswith(forged)]:
@@ -294,7 +296,16 @@ def check(request: webob.Request, response: webob.Response) -> None:
         assert headers["OpenStack-API-Maximum-Version"] == "2.4"
         assert headers["OpenStack-API-Version"].startswith("accelerator 2.")
         assert "OpenStack-API-Version" in headers["Vary"]
-    if response.status_int < 400 or request.method == "HEAD":
+    if request.method == "HEAD":
+        return
+    described.check(
+        request.method,
+        path.encode("latin-1").decode("utf-8", "replace"),
+        response.status_int,
+        headers,
+        response.body,
+    )
+    if response.status_int < 400:
         return
     assert response.content_type == "application/json"
     check_error(response.json, response.status_int)

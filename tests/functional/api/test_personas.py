@@ -153,6 +153,12 @@ ARQS = "/v2/accelerator_requests"
 TABLE = [
     Row("root", ("GET", "/"), plain("GET", "/"), everybody(200)),
     Row("version", ("GET", "/v2"), plain("GET", "/v2"), everybody(200)),
+    Row(
+        "description",
+        ("GET", "/v2/openapi.json"),
+        plain("GET", "/v2/openapi.json"),
+        everybody(200),
+    ),
     Row("profiles", ("GET", PROFILES), plain("GET", PROFILES), READERS),
     Row("profile", ("GET", PROFILES + "/{uuid}"), profile_by("uuid"), READERS),
     Row(
