@@ -22,6 +22,9 @@ from cyborg.context import RequestContext
 AUTHENTICATED = "keystone.token_auth"
 """Environ: keystonemiddleware's mark, which no header can forge."""
 
+TOLD = "keystone.token_info"
+"""Environ: what Keystone says of the user's token."""
+
 ADMIN_ROLES = frozenset({"admin"})
 
 
@@ -50,7 +53,10 @@ class Caller:
         vouched = environ.get(
             "HTTP_X_SERVICE_IDENTITY_STATUS"
         ) == "Confirmed" and _is_service(settings, environ)
-        return _caller(settings, environ, vouched)
+        # Of a request with a service token the header of the scope tells the
+        # service's, not the user's.
+        known = {"system_scope": "all"} if _is_systems(environ) else {}
+        return _caller(settings, environ, vouched, **known)
 
     def require_identity(self) -> None:
         """Raises NotAuthenticated where nobody is known to call, Forbidden
@@ -72,6 +78,12 @@ class Caller:
         if self.everywhere:
             return None
         return self.context.project_id or ""
+
+
+def _is_systems(environ: dict[str, Any]) -> bool:
+    """Whether the user's token is one for the whole system."""
+    told = environ.get(TOLD) or {}
+    return bool(told.get("token", {}).get("system"))
 
 
 def _is_service(settings: Settings, environ: dict[str, Any]) -> bool:

@@ -190,7 +190,7 @@ def version_parameter() -> Json:
         "schema": {
             "type": "string",
             "pattern": (
-                f"^{microversions.SERVICE_TYPE} (?:latest|{numbers})$"
+                f"^(?:{microversions.SERVICE_TYPE} (?:latest|{numbers}))?$"
             ),
         },
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import socket
 import ssl
@@ -15,14 +16,15 @@ from typing import Any
 from cheroot import errors
 from cheroot import server as cheroot_server
 from cheroot import wsgi
-from cheroot.ssl import builtin
 from oslo_config import cfg
 from oslo_context import context as oslo_context
 
 from cyborg import service
 from cyborg.api import app as api_app
 from cyborg.api import envelope
+from cyborg.api import heads
 from cyborg.api import streams
+from cyborg.api import tls
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -83,7 +85,7 @@ class ApiService:
         self._server.max_request_header_size = MAX_HEADER_BYTES
         self._server.keep_alive_conn_limit = IDLE_CONNECTIONS
         if conf.api.enable_ssl_api:
-            self._server.ssl_adapter = _tls(conf)
+            self._server.ssl_adapter = tls.adapter(conf)
         self._thread: threading.Thread | None = None
 
     @property
@@ -114,40 +116,6 @@ class ApiService:
         self._server.stop()
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
-
-
-class _Tls(builtin.BuiltinSSLAdapter):
-    """Leaves the handshake to the first read, in a thread of its own: a
-    client that does not shake hands would else keep all others waiting."""
-
-    def wrap(self, sock: socket.socket) -> tuple[socket.socket, Any]:
-        """The socket with TLS, and its part of the WSGI environment."""
-        wrapped = self.context.wrap_socket(
-            sock, do_handshake_on_connect=False, server_side=True
-        )
-        return wrapped, {"wsgi.url_scheme": "https", "HTTPS": "on"}
-
-
-def _tls(conf: cfg.ConfigOpts) -> _Tls:
-    """TLS by the files of `[api]`; raises service.Mistake."""
-    for option in ("ssl_cert_file", "ssl_key_file"):
-        if not conf.api[option]:
-            raise service.Mistake(
-                f"[api] {option} is needed with enable_ssl_api"
-            )
-    try:
-        adapter = _Tls(
-            conf.api.ssl_cert_file,
-            conf.api.ssl_key_file,
-            conf.api.ssl_ca_file,
-        )
-    except OSError as error:
-        raise service.Mistake(
-            f"[api] ssl_cert_file, ssl_key_file, ssl_ca_file: {error}"
-        ) from error
-    if conf.api.ssl_ca_file:
-        adapter.context.verify_mode = ssl.CERT_REQUIRED
-    return adapter
 
 
 class AccessLog:
@@ -187,10 +155,22 @@ class AccessLog:
 class _Request(cheroot_server.HTTPRequest):
     """Errors of the server itself as JSON, and an orderly end of bodies."""
 
+    header_reader = heads.FieldReader()
+
     def parse_request(self) -> None:
         """Read the head; the time for the body begins after it."""
         super().parse_request()
         self.conn.allow(BODY_SECONDS)
+
+    def read_request_headers(self) -> bool:
+        """Read the fields; HTTP/1.0 knows no chunks."""
+        inherited: Any = super()
+        if not inherited.read_request_headers():
+            return False
+        if b"Transfer-Encoding" in self.inheaders and not self.chunked_read:
+            self.simple_response(400)
+            return False
+        return True
 
     def simple_response(self, status: str | int, _message: str = "") -> None:
         """Refuse a request that never reaches the application."""
@@ -237,9 +217,20 @@ class _Request(cheroot_server.HTTPRequest):
 
     def respond(self) -> None:
         """Answer in one piece, head and body."""
+        if self.chunked_read:
+            chunks = streams.Chunks(self.conn.rfile)
+            self.rfile = io.BufferedReader(chunks, streams.BLOCK)
+        else:
+            length = int(self.inheaders.get(b"Content-Length", 0))
+            self.rfile = cheroot_server.KnownLengthRFile(
+                self.conn.rfile, length
+            )
         self.conn.wfile.hold()
         try:
-            super().respond()
+            self.server.gateway(self).respond()
+            self.ensure_headers_sent()
+            if self.chunked_write:
+                self.conn.wfile.write(b"0\r\n\r\n")
         finally:
             self.conn.wfile.release()
 

@@ -7,10 +7,18 @@ nothing but what it calls.
 
 from __future__ import annotations
 
+import io
+import re
 import select
+from typing import Any
 from typing import Protocol
 
 BLOCK = 65536
+MAX_CHUNK_LINE = 1024
+MAX_TRAILER = 16
+"""How many fields may come after the last chunk."""
+
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
 class Connection(Protocol):
@@ -77,6 +85,58 @@ class Reader:
         taken = bytes(self._data[:size])
         del self._data[:size]
         return taken
+
+
+class Chunks(io.RawIOBase):
+    """A body that comes in chunks, of which no more is held than asked for.
+
+    Reading raises ValueError where it is not chunked as it should be.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._left = 0
+        self._ended = False
+
+    def readable(self) -> bool:
+        """For `io.BufferedReader`."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill some of the buffer; how much, 0 at the end."""
+        if not self._left:
+            self._begin()
+        size = min(len(buffer), self._left)
+        data = self._reader.read(size)
+        if len(data) < size:
+            raise ValueError("the body breaks off")
+        buffer[:size] = data
+        self._left -= size
+        if size and not self._left and self._reader.read(2) != b"\r\n":
+            raise ValueError("a chunk is longer than it says")
+        return size
+
+    def _begin(self) -> None:
+        """Go on to the next chunk; after the last, to the end."""
+        if self._ended:
+            return
+        match = _CHUNK.fullmatch(self._reader.readline(MAX_CHUNK_LINE))
+        if match is None:
+            raise ValueError("not the size of a chunk")
+        self._left = int(match[1], 16)
+        if not self._left:
+            self._end()
+
+    def _end(self) -> None:
+        """Pass over the fields after the last chunk."""
+        for _ in range(MAX_TRAILER):
+            line = self._reader.readline(MAX_CHUNK_LINE)
+            if line == b"\r\n":
+                self._ended = True
+                return
+            if not line.endswith(b"\r\n"):
+                break
+        raise ValueError("no end after the last chunk")
 
 
 class Writer:

@@ -40,7 +40,10 @@ UUID_SCHEMA = {
     "pattern": f"^{_UUID.pattern}\\Z",
 }
 
+_DASHED = f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
+UUIDS = {"type": "string", "pattern": f"^{_DASHED}(?:,{_DASHED})*$"}
 TEXT = {"type": "string"}
+SOME_TEXT = {"type": "string", "minLength": 1}
 UUID = {"type": "string", "format": "uuid"}
 UUID_OR_NULL = {"type": ["string", "null"], "format": "uuid"}
 TIME = {

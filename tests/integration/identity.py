@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import grp
 import os
 import pwd
@@ -179,54 +180,86 @@ class Keystone:
             self._tokens[user] = self.new_token(user)
         return self._tokens[user]
 
-    def new_token(self, user: str) -> str:
+    def new_token(self, user: str, scope: Any = None) -> str:
+        """A token for the user's project, or of another scope."""
         persona = ADMIN if user == "admin" else PERSONAS[user]
         default = {"id": "default"}
-        answer = self._session.post(
-            f"{self.auth_url}/auth/tokens",
-            json={
-                "auth": {
-                    "identity": {
-                        "methods": ["password"],
-                        "password": {
-                            "user": {
-                                "name": user,
-                                "domain": default,
-                                "password": PASSWORD,
-                            }
-                        },
-                    },
-                    "scope": {
-                        "project": {
-                            "name": persona.project,
-                            "domain": default,
-                        }
-                    },
+        identity = {
+            "methods": ["password"],
+            "password": {
+                "user": {
+                    "name": user,
+                    "domain": default,
+                    "password": PASSWORD,
                 }
             },
+        }
+        if scope is None:
+            scope = {"project": {"name": persona.project, "domain": default}}
+        return self._authenticate({"identity": identity, "scope": scope})
+
+    def passing_token(self, user: str, seconds: int) -> str:
+        """A token of an application credential that ends so soon."""
+        end = datetime.datetime.now(datetime.timezone.utc)
+        end += datetime.timedelta(seconds=seconds)
+        made = self._application_credential(
+            user, {"expires_at": end.strftime("%Y-%m-%dT%H:%M:%S.%f")}
+        )
+        return self._authenticate(
+            {
+                "identity": {
+                    "methods": ["application_credential"],
+                    "application_credential": {
+                        "id": made["id"],
+                        "secret": made["secret"],
+                    },
+                }
+            }
+        )
+
+    def revoke(self, token: str) -> None:
+        """Make Keystone take the token no more."""
+        answer = self._session.delete(
+            f"{self.auth_url}/auth/tokens",
+            headers={
+                "X-Auth-Token": self.token("admin"),
+                "X-Subject-Token": token,
+            },
             timeout=30,
+        )
+        answer.raise_for_status()
+
+    def _authenticate(self, how: Any) -> str:
+        answer = self._session.post(
+            f"{self.auth_url}/auth/tokens", json={"auth": how}, timeout=30
         )
         answer.raise_for_status()
         return answer.headers["X-Subject-Token"]
 
     def application_credential(self, user: str) -> dict[str, str]:
         """`credential_id` and `credential_secret` of a new one."""
+        made = self._application_credential(user, {})
+        return {
+            "credential_id": made["id"],
+            "credential_secret": made["secret"],
+        }
+
+    def _application_credential(self, user: str, more: Any) -> Any:
         token = self.new_token(user)
         answer = self._session.post(
             f"{self.auth_url}/users/{self.users[user]}"
             "/application_credentials",
             json={
-                "application_credential": {"name": resources.unique_name(user)}
+                "application_credential": {
+                    "name": resources.unique_name(user),
+                    **more,
+                }
             },
             headers={"X-Auth-Token": token},
             timeout=30,
         )
         answer.raise_for_status()
-        made = answer.json()["application_credential"]
-        return {
-            "credential_id": made["id"],
-            "credential_secret": made["secret"],
-        }
+        return answer.json()["application_credential"]
 
     def add_endpoint(self, service_type: str, name: str, url: str) -> None:
         """Put a service into the catalogue, public and internal."""

@@ -184,7 +184,7 @@ class AcceleratorRequests:
         "/v2/accelerator_requests",
         "cyborg:arq:delete",
         parameters=types.Parameters(
-            own={"arqs": types.TEXT, "instance": types.TEXT}
+            own={"arqs": types.UUIDS, "instance": types.SOME_TEXT}
         ),
         status=204,
         errors=[exception.NotFound, exception.Conflict],

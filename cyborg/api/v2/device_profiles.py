@@ -167,7 +167,7 @@ class DeviceProfiles:
         "DELETE",
         "/v2/device_profiles",
         "cyborg:device_profile:delete",
-        parameters=types.Parameters(own={"value": types.TEXT}),
+        parameters=types.Parameters(own={"value": types.SOME_TEXT}),
         status=204,
         errors=[exception.NotFound, exception.Conflict],
     )
