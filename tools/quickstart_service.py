@@ -14,7 +14,7 @@ import os
 import queue
 import signal
 import socket
-import subprocess
+import subprocess  # nosec B404
 import sys
 import tempfile
 import threading
@@ -135,7 +135,7 @@ def start(directory: Path, nova: Nova, wanted: dict[str, int]) -> Standalone:
     }
     log = directory / "standalone.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # nosec B603
             [
                 sys.executable,
                 "-W",

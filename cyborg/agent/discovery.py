@@ -147,9 +147,10 @@ class Discovery:
                 f"{name}."
             )
         driver = next(
-            one.instance for one in self._drivers if one.name == entry_point
+            one.instance
+            for one in self._drivers
+            if one.name == entry_point and one.instance is not None
         )
-        assert driver is not None
         return Owner(entry_point, driver, controlpath)
 
     def _restore(self) -> None:

@@ -92,7 +92,8 @@ def survey(
     names = list(dict.fromkeys(filter(None, drivers)))
     functions, error = _functions(host)
     found = discovery.Discovery(names, host, limit).look()
-    assert found is not None
+    if found is None:
+        raise RuntimeError("the drivers were stopped meanwhile")
     errors = {fault.driver: fault.error for fault in found.faults}
     by_address: dict[str, list[Claim]] = {}
     others = []

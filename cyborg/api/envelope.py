@@ -212,7 +212,7 @@ class _Exchange:
             LOG.exception("Unexpected error in request %s", self._request_id)
             return self._fail(exception.CyborgError(_unexpected()))
         if self._foreign is not None:
-            return self._translate(answer)
+            return self._translate(answer, *self._foreign)
         return self._without_body(answer) if self._head else answer
 
     def _start_response(
@@ -226,11 +226,11 @@ class _Exchange:
         kept = [item for item in headers if item[0].lower() not in own]
         return self._start(status, kept + self._headers, exc_info)
 
-    def _translate(self, answer: Iterable[bytes]) -> Iterable[bytes]:
+    def _translate(
+        self, answer: Iterable[bytes], code: int, headers: Headers
+    ) -> Iterable[bytes]:
         """Our shape for an error of a library around or below us."""
         _close(answer)
-        assert self._foreign is not None
-        code, headers = self._foreign
         kept = [
             (name, value)
             for name, value in headers

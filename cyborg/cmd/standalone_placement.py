@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-TOKEN = "admin"  # noqa: S105 - what Placement's noauth2 calls its user
+TOKEN = "admin"  # noqa: S105  # nosec B105
+"""What Placement's noauth2 calls its user."""
 STOP_SECONDS = 2
 HEADERS = {"OpenStack-API-Version": "placement 1.26"}
 

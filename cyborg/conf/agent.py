@@ -117,7 +117,8 @@ def _hardware() -> list[cfg.Opt]:
         ),
         cfg.StrOpt(
             "spdk_socket",
-            default="/var/tmp/spdk.sock",  # noqa: S108 - SPDK's own default
+            # SPDK's own default.
+            default="/var/tmp/spdk.sock",  # noqa: S108  # nosec B108
             help="Unix socket of SPDK's JSON-RPC server.",
         ),
     ]

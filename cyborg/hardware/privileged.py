@@ -19,7 +19,7 @@ import select
 import selectors
 import signal
 import stat
-import subprocess
+import subprocess  # nosec B404
 import threading
 import time
 import warnings
@@ -198,7 +198,7 @@ def _run(
     deadline: float,
 ) -> tuple[int, str, str] | None:
     """None where it had to be killed at the deadline."""
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # nosec B603
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -348,8 +348,8 @@ def _listen(
 ) -> tuple[str, str]:
     """What a process says on stdout and stderr, until it has ended and said
     all, or the time is up."""
-    assert process.stdout is not None
-    assert process.stderr is not None
+    if process.stdout is None or process.stderr is None:
+        raise ValueError("the process has no pipes")
     said = {"output": b"", "errors": b""}
     with (
         selectors.DefaultSelector() as selector,

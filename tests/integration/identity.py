@@ -261,6 +261,20 @@ class Keystone:
         answer.raise_for_status()
         return answer.json()["application_credential"]
 
+    def add_user(
+        self, user: str, password: str, project: str, role: str
+    ) -> None:
+        """A user with a role on a project that is there."""
+        made = self.request(
+            "POST", "users", {"user": {"name": user, "password": password}}
+        )["user"]["id"]
+        (found,) = self.request("GET", f"roles?name={role}")["roles"]
+        self.request(
+            "PUT",
+            f"projects/{self.projects[project]}/users/{made}"
+            f"/roles/{found['id']}",
+        )
+
     def add_endpoint(self, service_type: str, name: str, url: str) -> None:
         """Put a service into the catalogue, public and internal."""
         service = self.request(

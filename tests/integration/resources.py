@@ -139,6 +139,28 @@ def _make_vhost(name: str) -> None:
     _manage_broker("PUT", f"permissions/{name}/{user}", everything)
 
 
+@contextlib.contextmanager
+def broker_user(vhost: Vhost, name: str, password: str) -> Iterator[None]:
+    """A user of the broker who may do everything in the vhost."""
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    here = os.geteuid() == 0 and shutil.which("rabbitmqctl")
+    if here:
+        _broker_tool("add_user", name, password)
+        _broker_tool("set_permissions", "-p", vhost.name, name, *[".*"] * 3)
+    else:
+        _manage_broker(
+            "PUT", f"users/{name}", {"password": password, "tags": ""}
+        )
+        _manage_broker("PUT", f"permissions/{vhost.name}/{name}", everything)
+    try:
+        yield
+    finally:
+        if here:
+            _broker_tool("delete_user", name)
+        else:
+            _manage_broker("DELETE", f"users/{name}")
+
+
 def _remove_vhost(name: str) -> None:
     if os.geteuid() == 0 and shutil.which("rabbitmqctl"):
         _broker_tool("delete_vhost", name)
