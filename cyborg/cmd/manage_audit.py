@@ -35,6 +35,7 @@ from cyborg.conductor import background
 from cyborg.conductor import requests
 from cyborg.conductor.sync import Synchronizer
 from cyborg.db.engine import Database
+from cyborg.rpc import notifications
 
 NOTHING_WRONG = 0
 FOUND = 1
@@ -46,6 +47,8 @@ UNCHECKED = 3
 
 DATABASE_SECONDS = 120
 """How long the database may say nothing."""
+
+PUBLISHER = "cyborg-manage"
 
 _DONE = frozenset({Result.HEALED, Result.CHANGED})
 NOTHING = "-"
@@ -148,7 +151,10 @@ def heal(conf: cfg.ConfigOpts) -> int:
         if conf.command.dry_run:
             done = running.planned(running.audit(gatherer, choice), choice)
         else:
-            with _healer(conf, sources) as healer:
+            with (
+                notifications.telling(conf, sources.database, PUBLISHER),
+                _healer(conf, sources) as healer,
+            ):
                 done = running.heal(gatherer, healer, choice)
         if conf.command.format == "json":
             _show_json(

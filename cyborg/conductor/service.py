@@ -102,7 +102,7 @@ class ConductorService:
         closing.join(CLOSE_SECONDS)
         self.work.stop()
         if self._notifications is not None:
-            self._notifications.stop(CLOSE_SECONDS)
+            self._notifications.stop(notifications.STOP_SECONDS)
         if self._own_transport:
             self._transport.cleanup()
         if self._own_database:

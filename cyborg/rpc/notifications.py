@@ -9,9 +9,12 @@ and a line in the log.
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import NamedTuple
 from typing import Protocol
@@ -27,6 +30,9 @@ LOG = logging.getLogger(__name__)
 
 ROOM = 10_000
 """Notices that wait for the broker, at most."""
+
+STOP_SECONDS = 3.0
+"""How long an end waits for the broker."""
 
 OFF = frozenset({"", "noop"})
 """Values of `[oslo_messaging_notifications] driver` that publish nothing."""
@@ -128,6 +134,30 @@ class Sender:
                 type(error).__name__,
             )
             LOG.debug("It failed thus:", exc_info=True)
+
+
+class Telling(Protocol):
+    """What tells its listener what it did: a database."""
+
+    listener: Callable[[list[notification.Notice]], None] | None
+
+
+@contextlib.contextmanager
+def telling(
+    conf: cfg.ConfigOpts, teller: Telling, service: str
+) -> Iterator[None]:
+    """Publishes meanwhile what is told, as `sender` says."""
+    made = sender(conf, service)
+    if made is None:
+        yield
+        return
+    made.start()
+    teller.listener = made.send
+    try:
+        yield
+    finally:
+        teller.listener = None
+        made.stop(STOP_SECONDS)
 
 
 def sender(conf: cfg.ConfigOpts, service: str) -> Sender | None:
