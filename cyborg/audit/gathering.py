@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import itertools
+import time
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -46,7 +47,10 @@ FEW = 200
 """Up to how many instances Nova is asked one by one, not for a list."""
 
 FAILURES = 3
-"""How often a service fails before it is not asked any more."""
+"""How often in a row a service fails before it is not asked any more."""
+
+PAUSES = (1.0, 2.0)
+"""Seconds after which it is asked again for what it failed on."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is looked at, how much of it is done, and of how much."""
@@ -81,6 +85,32 @@ class Sources:
     silent: tuple[Unchecked, ...] = ()
     nova_silence: str = ""
     progress: Progress = untold
+
+
+class _Endurance:
+    """Asks a service again that fails now and then, and not at all any more
+    once it fails all the time.  For many threads."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._last = exception.Unavailable()
+
+    def call(self, work: Callable[[], R]) -> R:
+        """What comes of the work; raises Unavailable."""
+        for pause in (*PAUSES, None):
+            if self._in_a_row >= FAILURES:
+                break
+            try:
+                found = work()
+            except exception.Unavailable as error:
+                self._last = error
+                if pause is not None:
+                    time.sleep(pause)
+            else:
+                self._in_a_row = 0
+                return found
+        self._in_a_row += 1
+        raise self._last
 
 
 class Gatherer:
@@ -136,30 +166,30 @@ class Gatherer:
         if survey is None:
             return offers, trees
         rooted = [host for host in hosts if host.provider_uuid]
-        failures: list[str] = []
+        patience = _Endurance()
 
         def look(host: HostOffers) -> Tree | Exception | None:
-            if len(failures) >= FAILURES:
-                return exception.PlacementUnavailable("")
             try:
-                return survey.tree(
-                    host.provider_uuid or "", providers.wanted(host.offers)
+                return patience.call(
+                    lambda: survey.tree(
+                        host.provider_uuid or "", providers.wanted(host.offers)
+                    )
                 )
             except exception.Unavailable as error:
-                failures.append(f"{host.provider_name}: {error}")
                 return error
 
-        missed = 0
+        missed, why = 0, ""
         for host, tree in self._each(
             look, self._offers(rooted), "hosts", len(rooted)
         ):
             if isinstance(tree, Exception):
                 missed += 1
+                why = f"{host.provider_name}: {tree}"
             else:
                 offers[host.id], trees[host.id] = host, tree
         if missed:
             self.unchecked.append(
-                Unchecked(f"providers of {missed} hosts", failures[0])
+                Unchecked(f"providers of {missed} hosts", why)
             )
         return offers, trees
 
@@ -282,15 +312,12 @@ class Gatherer:
         return sorted(left)
 
     def _find(self, servers: Servers, wanted: Sequence[str]) -> None:
-        failures: list[str] = []
+        patience = _Endurance()
 
         def find(uuid: str) -> Server:
-            if len(failures) >= FAILURES:
-                return Server(Fate.UNTOLD, why=failures[0])
             try:
-                return servers.find(uuid)
+                return patience.call(lambda: servers.find(uuid))
             except exception.Unavailable as error:
-                failures.append(str(error))
                 return Server(Fate.UNTOLD, why=str(error))
 
         for uuid, server in self._each(find, wanted, "instances", len(wanted)):

@@ -120,7 +120,8 @@ def _owned(state: State) -> Iterator[Finding]:
     }
     for entry in state.owned:
         host = hosts.get(entry.root)
-        if entry.uuid in wanted:
+        unread = host is not None and host.id not in state.offers
+        if unread or entry.uuid in wanted:
             continue
         if entry.uuid != inventory.provider_uuid(entry.name):
             yield _foreign(entry, "" if host is None else host.provider_name)
