@@ -74,13 +74,7 @@ def test_a_finding_is_one_line_and_one_object(
     assert table.returncode == 1, table.stderr
     heading, line = table.stdout.splitlines()
     assert heading.split() == [
-        "KIND",
-        "UUID",
-        "HOST",
-        "WHAT",
-        "IS",
-        "WRONG",
-        "HEAL",
+        *("KIND", "UUID", "HOST", "WHAT", "IS", "WRONG", "HEAL")
     ]
     with spoiled.reader() as session:
         (request,) = session.query(models.AcceleratorRequest).all()

@@ -209,6 +209,18 @@ def test_placement_down_is_said_and_rows_are_still_healed(
     assert cloud.audit().findings == ()
 
 
+def test_a_placement_that_fails_now_and_then_is_asked_again(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 1)
+    corruptions.missing_trait(cloud.sites[0])
+    failures = iter([Answer(500)])
+    cloud.placement.hook = lambda *_: next(failures, None)
+    audit = cloud.audit()
+    assert {one.kind for one in audit.findings} == {Kind.MISSING_TRAIT}
+    assert audit.unchecked == ()
+
+
 def test_a_placement_that_fails_while_it_is_healed_leaves_a_failure(
     clouds: Clouds,
 ) -> None:

@@ -306,6 +306,14 @@ def test_providers_of_others_are_not_touched_unasked() -> None:
     assert by_kind[Kind.FOREIGN_TRAIT].action is None
 
 
+def test_a_host_that_could_not_be_read_has_no_foreign_providers() -> None:
+    ours = Entry(PROVIDER, NAME, ROOT)
+    unread = dataclasses.replace(
+        state(), owned=(ours, Entry("u", "n", ROOT)), offers={}, trees={}
+    )
+    assert judging.findings(unread) == []
+
+
 requests_drawn = st.builds(
     request,
     state=st.sampled_from([one.value for one in arq.State]),
