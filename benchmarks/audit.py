@@ -78,7 +78,11 @@ class Seeder:
         table = self._metadata.tables[name]
         for start in range(0, len(rows), seed.BATCH):
             connection.execute(
-                sa.insert(table), rows[start : start + seed.BATCH]
+                sa.insert(table),
+                [
+                    {**row, "created_at": models.now()}
+                    for row in rows[start : start + seed.BATCH]
+                ],
             )
 
     def _ids(
