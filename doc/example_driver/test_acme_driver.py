@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from cyborg.drivers.testing.abilities import Cleans
 from cyborg.drivers.testing.cards import Card
 from cyborg.drivers.testing.conformance import Conformance
 from cyborg.drivers.testing.tree import SysfsTree
 
 
-class TestAcme(Conformance):
+class TestAcme(Cleans, Conformance):
     driver = "acme_driver"
     wrong_options = (
         ("[acme_driver] grade", {"acme_driver": {"grade": "tin"}}),

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of what a driver may be able to do besides discovery."""
+"""The checks of what a driver may be able to do besides discovery.
+
+A test inherits those of what its driver can do; `Conformance` finds one that
+has too few or too many.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import pytest
 from cyborg import exception
 from cyborg import inventory
 from cyborg.drivers import base
+from cyborg.drivers.testing.host import Options
 from cyborg.drivers.testing.kernel import Kernel
 from cyborg.drivers.testing.parts import units_of
 from cyborg.drivers.testing.reports import Reports
@@ -34,8 +39,9 @@ class _MediatedDriver(base.Driver, base.Mediated, Protocol):
     """What `_mediated` finds, for the types' sake."""
 
 
-class Abilities(Reports):
-    """What one can do is what it is an instance of; the rest is skipped."""
+class MakesUnits(Reports):
+    """For a driver that makes units on demand (`Mediated`) with the options
+    of the test."""
 
     def test_a_unit_is_made_once_and_removed_once(
         self, own_tree: SysfsTree
@@ -71,46 +77,39 @@ class Abilities(Reports):
         self, host: base.DriverHost
     ) -> tuple[_MediatedDriver, inventory.AttachHandle]:
         driver = self.kind()(host)
+        assert isinstance(driver, base.Mediated)
         made = [
-            unit
-            for unit in units_of(seen(driver, host))
-            if inventory.is_made(unit.attach_type.value, unit.attach_info)
+            unit for unit in units_of(seen(driver, host)) if _is_made(unit)
         ]
-        if not isinstance(driver, base.Mediated):
-            assert not made, "only a Mediated driver can have such units made"
-            pytest.skip("nothing of this driver's is made on demand")
-        if not made:
-            pytest.skip("with these options no unit is made on demand")
         return driver, made[0]
+
+
+class Cleans(Reports):
+    """For a driver that cleans a device (`Cleanable`)."""
 
     def test_cleaning_that_fails_is_said_to_fail(
         self, own_tree: SysfsTree
     ) -> None:
-        kernel = Kernel(own_tree)
-        agent = {**self.options.get("agent", {}), "clean_on_release": True}
-        tools = RecordedTools()
+        kernel, tools = Kernel(own_tree), RecordedTools()
         host = self.host(
             own_tree.root,
-            options={**self.options, "agent": agent},
+            options=cleaning(self.options),
             writer=kernel,
             tools=tools,
         )
         driver = self.kind()(host)
         kernel.fail("*", errno.EIO)
-        cleaned = [
-            (unit, device.controlpath)
-            for device in seen(driver, host)
-            if device.clean_seconds is not None
-            for unit in units_of([device])
-            if not inventory.is_made(unit.attach_type.value, unit.attach_info)
-        ]
-        if not cleaned:
-            pytest.skip("nothing of this driver's is cleaned")
+        cleaned = _cleaned(seen(driver, host))
+        assert cleaned
         assert isinstance(driver, base.Cleanable)
         for unit, controlpath in cleaned:
             with pytest.raises(exception.DeviceFailed):
                 driver.clean(unit, controlpath, WORK_SECONDS, lambda _: None)
         assert not refused(host, tools), NOT_RUN
+
+
+class Programs(Reports):
+    """For a driver that programs its cards (`Programmable`) by a tool."""
 
     def test_programming_without_its_tool_is_said_to_fail(
         self, own_tree: SysfsTree, tmp_path: Path
@@ -118,10 +117,7 @@ class Abilities(Reports):
         tools = RecordedTools()
         host = self.host(own_tree.root, writer=Kernel(own_tree), tools=tools)
         driver = self.kind()(host)
-        if not isinstance(driver, base.Programmable):
-            pytest.skip("nothing of this driver's is programmed")
-        if getattr(driver, "simulated", False):
-            pytest.skip("this driver programs what is not there")
+        assert isinstance(driver, base.Programmable)
         image = tmp_path / "image"
         image.write_bytes(b"no bitstream")
         device = seen(driver, host)[0]
@@ -136,12 +132,57 @@ class Abilities(Reports):
             )
         assert not refused(host, tools), NOT_RUN
 
+
+class TellsHealth(Reports):
+    """For a driver that knows whether a card is well (`Monitored`)."""
+
     def test_health_is_known_of_each_card(self, tree: SysfsTree) -> None:
         host = self.host(tree.root)
         driver = self.kind()(host)
-        if not isinstance(driver, base.Monitored):
-            pytest.skip("this driver tells no health")
+        assert isinstance(driver, base.Monitored)
         for device in seen(driver, host):
             assert driver.health(device.controlpath) == device.fault
         gone = inventory.pci_json("0000:ff:1f.7")
         assert driver.health(gone)
+
+
+KINDS: tuple[type[Reports], ...] = (MakesUnits, Cleans, Programs, TellsHealth)
+
+
+def of_driver(
+    driver: base.Driver, devices: tuple[inventory.Device, ...]
+) -> set[type[Reports]]:
+    """Which checks a driver needs that reports these devices, with the
+    options of `cleaning`."""
+    made = any(map(_is_made, units_of(devices)))
+    simulated = getattr(driver, "simulated", False)
+    there = {
+        MakesUnits: made,
+        Cleans: bool(_cleaned(devices)),
+        Programs: isinstance(driver, base.Programmable) and not simulated,
+        TellsHealth: isinstance(driver, base.Monitored),
+    }
+    return {kind for kind, is_there in there.items() if is_there}
+
+
+def cleaning(options: Options) -> Options:
+    """The same with what is given back being cleaned."""
+    agent = {**options.get("agent", {}), "clean_on_release": True}
+    return {**options, "agent": agent}
+
+
+def _is_made(unit: inventory.AttachHandle) -> bool:
+    return inventory.is_made(unit.attach_type.value, unit.attach_info)
+
+
+def _cleaned(
+    devices: tuple[inventory.Device, ...],
+) -> list[tuple[inventory.AttachHandle, str]]:
+    """The units that are cleaned, each with its device's control path."""
+    return [
+        (unit, device.controlpath)
+        for device in devices
+        if device.clean_seconds is not None
+        for unit in units_of([device])
+        if not _is_made(unit)
+    ]

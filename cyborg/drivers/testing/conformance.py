@@ -15,8 +15,8 @@ from typing import ClassVar
 import pytest
 
 from cyborg.drivers import base
+from cyborg.drivers.testing import abilities
 from cyborg.drivers.testing import breaking
-from cyborg.drivers.testing.abilities import Abilities
 from cyborg.drivers.testing.host import Options
 from cyborg.drivers.testing.kernel import Kernel
 from cyborg.drivers.testing.parts import Devices
@@ -25,6 +25,7 @@ from cyborg.drivers.testing.parts import cards_of
 from cyborg.drivers.testing.parts import functions_of
 from cyborg.drivers.testing.parts import victims_of
 from cyborg.drivers.testing.parts import without
+from cyborg.drivers.testing.reports import Reports
 from cyborg.drivers.testing.reports import assert_same
 from cyborg.drivers.testing.reports import seen
 from cyborg.drivers.testing.reports import warnings
@@ -42,8 +43,9 @@ WrongOption = tuple[str, Options]
 """What the error has to name (`[group] option`), and the options."""
 
 
-class Conformance(Abilities):
-    """Subclass it as `Test…`, say `driver`, and plug cards in.
+class Conformance(Reports):
+    """Subclass it as `Test…` with those of `abilities` that the driver has,
+    say `driver`, and plug cards in.
 
     `plug` has to plug in at least two cards of the driver, so that one can
     break while the other works.  `wrong_options` holds each option of the
@@ -158,9 +160,8 @@ class Conformance(Abilities):
     ) -> None:
         host = self.host(tree.root)
         before = self.look(host)
-        victims = victims_of(tree, before) or pytest.skip(
-            "no card of this driver's is in sysfs"
-        )
+        victims = victims_of(tree, before)
+        assert victims, "no card of this driver's is in sysfs"
         read = breaking.opened(lambda: self.look(_anew(host)))
         for address in victims:
             functions = functions_of(tree, card_of(tree, address))
@@ -189,9 +190,8 @@ class Conformance(Abilities):
         self, own_tree: SysfsTree
     ) -> None:
         before = self.look(self.host(own_tree.root))
-        victims = victims_of(own_tree, before) or pytest.skip(
-            "no card of this driver's is in sysfs"
-        )
+        victims = victims_of(own_tree, before)
+        assert victims, "no card of this driver's is in sysfs"
         gone = functions_of(own_tree, card_of(own_tree, victims[0]))
         others = without(before, gone)
         host = self.host(own_tree.root)
@@ -202,6 +202,21 @@ class Conformance(Abilities):
             stale = tuple(driver.discover())
         assert without(stale, gone) == others
         assert seen(driver, host) == others
+
+    # Abilities -----------------------------------------------------------
+
+    def test_each_ability_of_the_driver_is_checked(
+        self, tree: SysfsTree
+    ) -> None:
+        host = self.host(tree.root, options=abilities.cleaning(self.options))
+        driver = self.kind()(host)
+        has = abilities.of_driver(driver, seen(driver, host))
+        checked = {kind for kind in abilities.KINDS if isinstance(self, kind)}
+
+        assert checked == has, (
+            "the test has to inherit of cyborg.drivers.testing.abilities:"
+            f" {sorted(kind.__name__ for kind in has)}"
+        )
 
     # Options -------------------------------------------------------------
 

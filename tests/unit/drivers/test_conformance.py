@@ -13,6 +13,10 @@ from typing import ClassVar
 import pytest
 
 from cyborg.agent import vetting
+from cyborg.drivers.testing.abilities import Cleans
+from cyborg.drivers.testing.abilities import MakesUnits
+from cyborg.drivers.testing.abilities import Programs
+from cyborg.drivers.testing.abilities import TellsHealth
 from cyborg.drivers.testing.conformance import Conformance
 from cyborg.drivers.testing.conformance import WrongOption
 from cyborg.drivers.testing.host import Options
@@ -68,7 +72,7 @@ class Ours(Conformance):
             assert vetting.addresses(vetting.vetted(name, device))
 
 
-class TestFake(Ours):
+class TestFake(TellsHealth, Ours):
     driver = "fake_driver"
     options: ClassVar[Options] = {
         "fake": {"devices": 3, "accelerators_per_device": 4}
@@ -79,6 +83,10 @@ class TestFake(Ours):
         *wrong("fake", "program_seconds", "soon"),
         *wrong("fake", "program_failure", "perhaps"),
     )
+
+    # There is no file of its cards to break, and nothing to pull out.
+    test_one_bad_path_costs_at_most_its_card_and_one_warning = None
+    test_a_card_that_goes_while_it_is_looked_at_is_no_fault = None
 
     def add(self, tree: SysfsTree) -> None:
         tree.add_unknown()
@@ -92,7 +100,7 @@ class TestFake(Ours):
         assert self.look(host) == ()
 
 
-class TestPci(Ours):
+class TestPci(Cleans, Ours):
     driver = "pci_driver"
     options: ClassVar[Options] = {
         "pci": {
@@ -123,7 +131,7 @@ class TestPci(Ours):
         tree.add_unknown()
 
 
-class TestNvidiaWhole(Ours):
+class TestNvidiaWhole(Cleans, Ours):
     driver = "nvidia_gpu_driver"
     wrong_options = (
         *wrong("gpu_devices", "filter_sriov_vfs", "perhaps"),
@@ -137,7 +145,7 @@ class TestNvidiaWhole(Ours):
         tree.add_nvidia_m60()
 
 
-class TestNvidiaMediated(Ours):
+class TestNvidiaMediated(MakesUnits, Cleans, Ours):
     driver = "nvidia_gpu_driver"
     options: ClassVar[Options] = {
         "gpu_devices": {"enabled_vgpu_types": ["nvidia-222", "nvidia-468"]},
@@ -155,7 +163,7 @@ class TestNvidiaMediated(Ours):
         tree.add_nvidia_a100(vfs=2)
 
 
-class TestNvidiaVendorVgpu(Ours):
+class TestNvidiaVendorVgpu(MakesUnits, Cleans, Ours):
     driver = "nvidia_gpu_driver"
     options: ClassVar[Options] = {
         "gpu_devices": {
@@ -172,7 +180,7 @@ class TestNvidiaVendorVgpu(Ours):
         tree.add_nvidia_h200()
 
 
-class TestAmd(Ours):
+class TestAmd(Cleans, Ours):
     driver = "amd_gpu_driver"
     options: ClassVar[Options] = {"amd_gpu": {"virtual_functions": True}}
     wrong_options = wrong("amd_gpu", "virtual_functions", "perhaps")
@@ -182,7 +190,7 @@ class TestAmd(Ours):
         tree.add_amd_mi300x(vfs=1)
 
 
-class TestIntelGpu(Ours):
+class TestIntelGpu(Cleans, Ours):
     driver = "intel_gpu_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -190,7 +198,7 @@ class TestIntelGpu(Ours):
         tree.add_intel_max_1100()
 
 
-class TestIntelFpgaMainline(Ours):
+class TestIntelFpgaMainline(Cleans, Programs, Ours):
     driver = "intel_fpga_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -198,7 +206,7 @@ class TestIntelFpgaMainline(Ours):
         tree.add_intel_n6001()
 
 
-class TestIntelFpgaWithVirtualFunction(Ours):
+class TestIntelFpgaWithVirtualFunction(Cleans, Programs, Ours):
     driver = "intel_fpga_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -206,7 +214,7 @@ class TestIntelFpgaWithVirtualFunction(Ours):
         tree.add_intel_d5005()
 
 
-class TestIntelFpgaOlder(Ours):
+class TestIntelFpgaOlder(Cleans, Programs, Ours):
     driver = "intel_fpga_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -214,7 +222,7 @@ class TestIntelFpgaOlder(Ours):
         tree.add_intel_pac_arria10_old("0000:60:00.0", vfs=0)
 
 
-class TestXilinx(Ours):
+class TestXilinx(Programs, Ours):
     driver = "xilinx_fpga_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -222,7 +230,7 @@ class TestXilinx(Ours):
         tree.add_xilinx_u250("0000:d8:00.0")
 
 
-class TestInspurFpga(Ours):
+class TestInspurFpga(Cleans, Ours):
     driver = "inspur_fpga_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -230,7 +238,7 @@ class TestInspurFpga(Ours):
         tree.add_inspur_f10a("0000:87:00.0")
 
 
-class TestIntelQat(Ours):
+class TestIntelQat(Cleans, Ours):
     driver = "intel_qat_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -238,7 +246,7 @@ class TestIntelQat(Ours):
         tree.add_intel_c62x(vfs=2)
 
 
-class TestIntelQatWithVirtualFunctions(Ours):
+class TestIntelQatWithVirtualFunctions(Cleans, Ours):
     driver = "intel_qat_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -246,7 +254,7 @@ class TestIntelQatWithVirtualFunctions(Ours):
         tree.add_intel_c62x()
 
 
-class TestIntelNic(Ours):
+class TestIntelNic(Cleans, Ours):
     driver = "intel_nic_driver"
     options: ClassVar[Options] = {
         "nic_devices": {"enabled_nic_types": ["x710_static"]},
@@ -272,7 +280,7 @@ class TestIntelNic(Ours):
         )
 
 
-class TestInspurSsd(Ours):
+class TestInspurSsd(Cleans, Ours):
     driver = "inspur_nvme_ssd_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -280,7 +288,7 @@ class TestInspurSsd(Ours):
         tree.add_inspur_ns8500("0000:66:00.0")
 
 
-class TestAscend(Ours):
+class TestAscend(Cleans, Ours):
     driver = "huawei_ascend_driver"
 
     def add(self, tree: SysfsTree) -> None:
@@ -301,7 +309,7 @@ IDENTITY = {
 }
 
 
-class TestNvme(Ours):
+class TestNvme(Cleans, Ours):
     driver = "nvme_driver"
     options: ClassVar[Options] = {
         "nvme": {"device_spec": ['{"address": "*"}']}

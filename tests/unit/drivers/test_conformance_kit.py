@@ -20,6 +20,7 @@ from cyborg import exception
 from cyborg import inventory
 from cyborg.drivers import base
 from cyborg.drivers import card
+from cyborg.drivers.testing import abilities
 from cyborg.drivers.testing import breaking
 from cyborg.drivers.testing import conformance
 from cyborg.drivers.testing import rules
@@ -396,7 +397,7 @@ class ForgetfulMediatedDriver(GoodMediatedDriver):
 
 
 def _mediated(kind: type[GoodDriver]) -> type[GoodTest]:
-    class Mediated(GoodTest):
+    class Mediated(abilities.MakesUnits, GoodTest):
         driver = kind
 
         def plug(self, tree: SysfsTree) -> None:
@@ -422,7 +423,9 @@ def _mediated(kind: type[GoodDriver]) -> type[GoodTest]:
 
 
 def _test(kind: type[base.Driver], **members: Any) -> type[GoodTest]:
-    return type("Test", (GoodTest,), {"driver": kind, **members})
+    """With the checks of every ability, whether the driver has it or not."""
+    bases = (*abilities.KINDS, GoodTest)
+    return type("Test", bases, {"driver": kind, **members})
 
 
 def _check(
@@ -505,6 +508,23 @@ def test_each_fault_of_a_driver_is_found(
         _check(test, full, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("bases", "wanted"),
+    [
+        ((), r"\['Cleans'\]"),
+        ((abilities.Cleans, abilities.TellsHealth), r"\['Cleans'\]"),
+        ((abilities.Cleans, abilities.Programs), r"\['Cleans'\]"),
+    ],
+)
+def test_checks_of_too_few_or_too_many_abilities_are_found(
+    bases: tuple[type[Any], ...], wanted: str, tmp_path: Path
+) -> None:
+    test = type("Test", (*bases, GoodTest), {"driver": GoodDriver})
+
+    with pytest.raises(AssertionError, match=wanted):
+        _check(test, "test_each_ability_of_the_driver_is_checked", tmp_path)
+
+
 def test_what_moved_is_named(tmp_path: Path) -> None:
     with pytest.raises(pytest.fail.Exception, match="vendor_board_info"):
         _check(
@@ -580,7 +600,7 @@ def test_a_tool_that_the_options_name_is_no_fault(tmp_path: Path) -> None:
     )
 
 
-class TestGood(GoodTest):
+class TestGood(abilities.Cleans, GoodTest):
     """And a good driver passes all of it."""
 
     options: ClassVar[Options] = {"agent": {"clean_timeout": 30}}
