@@ -105,8 +105,10 @@ def test_root_starts_it_without_sudo_and_with_its_own_files(
     assert command[1:3] == ["--config-file", f"{tmp_path}/cyborg.conf"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="for those who are not root")
-def test_others_start_it_with_sudo(configure: Configure) -> None:
+def test_others_start_it_with_sudo(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
     configure("")
 
     assert agent_privileged.helper_command("/tmp/socket")[0] == "sudo"
