@@ -51,15 +51,24 @@ def get_transport(conf: cfg.ConfigOpts) -> oslo_messaging.RPCTransport:
     Raises service.Mistake where the URL cannot be used.
     """
     try:
-        return oslo_messaging.get_rpc_transport(
+        transport = oslo_messaging.get_rpc_transport(
             conf, allowed_remote_exmods=["cyborg.exception"]
         )
+        hosts = oslo_messaging.TransportURL.parse(conf).hosts
     except _BAD_URL as error:
         # The library's message may hold the URL, and so a password.
         raise service.Mistake(
             f"[DEFAULT] transport_url: {type(error).__name__}, not a URL "
             "such as rabbit://user:password@host:5672/vhost"
         ) from None
+    if any("/" in f"{host.username}{host.password}" for host in hosts):
+        # The library would take the rest for a path, and what is before it
+        # for a port, which its error then tells.
+        raise service.Mistake(
+            "[DEFAULT] transport_url: oslo.messaging takes no user or "
+            "password with a slash in it"
+        )
+    return transport
 
 
 def get_client(

@@ -303,7 +303,14 @@ def test_a_reason_is_sent_only_where_there_is_one(
     ]
 
 
-@pytest.mark.parametrize("url", ["foo://user:secret@host/", "rabbit://h:x/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "foo://user:secret@host/",
+        "rabbit://h:x/",
+        "rabbit://user:my%2Fsecret@host/",
+    ],
+)
 def test_a_bad_transport_url_is_named_without_its_password(
     conf: cfg.ConfigOpts, url: str
 ) -> None:
