@@ -54,21 +54,29 @@ def get_transport(conf: cfg.ConfigOpts) -> oslo_messaging.RPCTransport:
         transport = oslo_messaging.get_rpc_transport(
             conf, allowed_remote_exmods=["cyborg.exception"]
         )
-        hosts = oslo_messaging.TransportURL.parse(conf).hosts
+        url = oslo_messaging.TransportURL.parse(conf)
     except _BAD_URL as error:
         # The library's message may hold the URL, and so a password.
         raise service.Mistake(
             f"[DEFAULT] transport_url: {type(error).__name__}, not a URL "
             "such as rabbit://user:password@host:5672/vhost"
         ) from None
-    if any("/" in f"{host.username}{host.password}" for host in hosts):
-        # The library would take the rest for a path, and what is before it
-        # for a port, which its error then tells.
+    _refuse_misread(url)
+    return transport
+
+
+def _refuse_misread(url: oslo_messaging.TransportURL) -> None:
+    """Raises service.Mistake where the library would take a part of the
+    password for something else, which its errors then tell."""
+    if any("/" in f"{host.username}{host.password}" for host in url.hosts):
         raise service.Mistake(
             "[DEFAULT] transport_url: oslo.messaging takes no user or "
             "password with a slash in it"
         )
-    return transport
+    if not url.hosts and "@" in (url.virtual_host or ""):
+        raise service.Mistake(
+            "[DEFAULT] transport_url: two slashes come before the user"
+        )
 
 
 def get_client(

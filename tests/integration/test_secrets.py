@@ -245,9 +245,9 @@ def test_the_main_flow_tells_no_secret(
         "GET", "/v2/devices", headers={"X-Auth-Token": forged}
     )
     assert answer.status_code == 401
-    with careful.cloud.nova.away(), careful.cloud.keystone.away():
-        unknown = keystone.token("demo-reader")
-        secrets.keep("token while Keystone is away", unknown)
+    unknown = keystone.token("demo-reader")
+    secrets.keep("token while Keystone is away", unknown)
+    with careful.cloud.nova.away(), keystone.away():
         answer = careful.caller("demo-reader").request("GET", "/v2/devices")
         assert answer.status_code == 503
     server.delete()

@@ -309,6 +309,8 @@ def test_a_reason_is_sent_only_where_there_is_one(
         "foo://user:secret@host/",
         "rabbit://h:x/",
         "rabbit://user:my%2Fsecret@host/",
+        "rabbit:/user:secret@host/",
+        "rabbit:///user:secret@host/",
     ],
 )
 def test_a_bad_transport_url_is_named_without_its_password(
