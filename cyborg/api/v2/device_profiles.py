@@ -67,6 +67,7 @@ _AMOUNT = {
 _GROUP = {
     "type": "object",
     "minProperties": 1,
+    "propertyNames": {"type": "string"},
     "patternProperties": {
         "^resources: *[A-Z0-9_]+ *$": _AMOUNT,
         "^trait: *[A-Z0-9_]+ *$": types.one_of(("required", "forbidden")),
