@@ -11,6 +11,7 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from collections.abc import Iterator
 
 CHUNK = 65536
@@ -44,6 +45,7 @@ class Proxy:
         self._stopped: frozenset[str] = frozenset()
         self._delay = 0.0
         self._left: int | None = None
+        self._then: Callable[[], object] | None = None
         self._pairs: set[_Pair] = set()
         self._listener: socket.socket | None = None
         self._closed = False
@@ -87,10 +89,17 @@ class Proxy:
         with self._changed:
             self._delay = seconds
 
-    def cut_after(self, count: int) -> None:
-        """Cut all connections once so many bytes have gone either way."""
+    def cut_after(
+        self, count: int, then: Callable[[], object] | None = None
+    ) -> None:
+        """Cut all connections once so many bytes have gone either way.
+
+        `then` is done just before: with the last byte underway, and none
+        after it.
+        """
         with self._changed:
             self._left = count
+            self._then = then
 
     def heal(self) -> None:
         """Work again."""
@@ -222,6 +231,8 @@ class Proxy:
             if self._left:
                 return allowed
             self._left = None
+            if self._then is not None:
+                self._then()
         self.cut()
         raise ConnectionResetError
 

@@ -9,11 +9,15 @@ and broker are servers of our own, which are really restarted.
 from __future__ import annotations
 
 import contextlib
+import os
+import random
+import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -43,6 +47,9 @@ ANSWER_SECONDS = 45
 PATIENCE = 120
 ARQS = "/v2/accelerator_requests"
 CONDUCTORS = ("conductor-0", "conductor-1")
+SEED = int(os.environ.get("CYBORG_TEST_SEED", "20261130"))
+KILLS = 12
+SMALL_DISK = "64k"
 
 
 class Failing(loopback.Loopback):
@@ -69,6 +76,7 @@ class Arena:
         self.cloud = fleet.cyborg.cloud
         self.judge = judging.Judge(fleet.cyborg, fleet.roots, mariadb.root_url)
         self.unknown_creates = 0
+        self.api_may_die = False
         self._traced: set[str] = set()
 
     def new_tracebacks(self) -> list[str]:
@@ -97,15 +105,22 @@ class Arena:
         """One request; fails where its answer is late or of no sense."""
         port = self.fleet.ports["api-0"]
         start = time.monotonic()
-        answer = (session or requests).request(
-            method,
-            f"http://127.0.0.1:{port}{path}",
-            json=body,
-            headers={"OpenStack-API-Version": "accelerator 2.4"}
-            if method != "PATCH"
-            else {},
-            timeout=ANSWER_SECONDS,
-        )
+        try:
+            answer = (session or requests).request(
+                method,
+                f"http://127.0.0.1:{port}{path}",
+                json=body,
+                headers={"OpenStack-API-Version": "accelerator 2.4"}
+                if method != "PATCH"
+                else {},
+                timeout=ANSWER_SECONDS,
+            )
+        except requests.ConnectionError:
+            if not self.api_may_die:
+                raise
+            # As a client sees it: it is not known what was done.
+            answer = requests.Response()
+            answer.status_code = 503
         took = time.monotonic() - start
         assert took < ANSWER_SECONDS, f"{method} {path}: {took} s"
         assert answer.status_code < 500 or answer.status_code in (503, 504), (
@@ -600,4 +615,103 @@ def test_the_clock_of_a_conductor_steps(
         judging.CONVERGE_SECONDS,
         "Placement knows that it is disabled",
     )
+    arena.device("enable")
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    """A file system of a few pages at the folder."""
+    folder.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs"]
+    done = subprocess.run(
+        [*command, str(folder)], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        resources.missing(f"nothing can be mounted here: {done.stderr}")
+    try:
+        yield
+    finally:
+        # What has a file open there keeps it until it closes that.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_an_agent_whose_disk_is_full_says_so_and_goes_on(
+    arena: Arena,
+) -> None:
+    host = arena.host
+    agent = arena.fleet.cyborg.processes[host.label]
+    image = arena.cloud.glance.add(os.urandom(300_000))
+    (deployable,) = arena.insist("GET", "/v2/deployables", None, 200).json()[
+        "deployables"
+    ]
+    path = f"/v2/deployables/{deployable['uuid']}"
+    order = [
+        {"path": "/program", "op": "replace", "value": [{"image_uuid": image}]}
+    ]
+    said = "cannot be kept on this host"
+    with (
+        futures.ThreadPoolExecutor(1) as pool,
+        _small_disk(host.folder / f"images-{host.name}"),
+    ):
+        pool.submit(arena.call, "PATCH", f"{path}/program", order)
+        resources.wait_until(
+            lambda: said in agent.output.read_text(),
+            PATIENCE,
+            "the agent says that there is no room",
+        )
+        # It reports all the same.
+        host.put("0000:11:00.0", **CARD)
+        arena.fleet.devices_are_offered()
+        host.pull("0000:11:00.0")
+        arena.fleet.devices_are_offered()
+
+    def programmed() -> bool:
+        """Once there is room: the order is repeated, or ours is."""
+        shown = arena.call("GET", path).json()
+        if shown.get("bitstream_id") == image:
+            return True
+        arena.call("PATCH", f"{path}/program", order)
+        return False
+
+    resources.wait_until(programmed, PATIENCE, "programmed")
+    arena.judge.converged()
+
+
+# -- kill -9
+
+
+def test_each_process_is_killed_at_any_point_of_its_work(
+    arena: Arena, load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choice = random.Random(f"{SEED}/kills")
+    story = []
+    arena.api_may_die = True
+    for number in range(KILLS):
+        label = (*CONDUCTORS, "api-0", arena.host.label)[number % 4]
+        names = ["broker"]
+        if label != arena.host.label:
+            names.append("database")
+        if label in CONDUCTORS:
+            names.append("placement")
+        name = choice.choice(names)
+        count = choice.randrange(1, 4000)
+        story.append(f"{label} after {count} bytes to or from its {name}")
+        (link,) = _links(arena, name, label)
+        child = arena.fleet.cyborg.processes[label]
+        link.cut_after(count, child.process.kill)
+        if name == "placement":
+            arena.device("disable")
+            arena.device("enable")
+        with contextlib.suppress(AssertionError):
+            # Quiet links may not come so far.
+            resources.wait_until(
+                lambda child=child: not child.running, 10, "it is dead"
+            )
+        link.heal()
+        arena.fleet.restart(label)
+        arena.fleet.wait(label)
+    with capsys.disabled():
+        print(f"\nseed {SEED}: killed " + ", ".join(story))
+    load.wait_for_lives(CLIENTS)
+    arena.api_may_die = False
     arena.device("enable")
