@@ -47,6 +47,8 @@ ANSWER_SECONDS = 45
 PATIENCE = 120
 ARQS = "/v2/accelerator_requests"
 CONDUCTORS = ("conductor-0", "conductor-1")
+CHECKING = "api-1"
+"""The only process that asks Keystone about tokens."""
 SEED = int(os.environ.get("CYBORG_TEST_SEED", "20261130"))
 KILLS = 12
 SMALL_DISK = "64k"
@@ -270,6 +272,10 @@ def arena(
         host = fleet.add_host()
         host.put(ADDRESS, **CARD)
         fleet.start(2, 1, OS_DEFAULT__AUTH_STRATEGY="noauth")
+        fleet.ports[CHECKING] = resources.free_port()
+        fleet.prepare(CHECKING, OS_API__PORT=str(fleet.ports[CHECKING]))
+        fleet.launch(CHECKING)
+        fleet.wait(CHECKING)
         fleet.devices_are_offered()
         made = Arena(fleet, mariadb, rabbit)
         made.judge.watch()
@@ -593,6 +599,31 @@ def test_placement_or_keystone_fails_and_what_is_owed_is_made_good(
         "Placement knows that it is disabled",
     )
     arena.device("enable")
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_without_keystone_a_new_token_gets_503(
+    arena: Arena, failure: str
+) -> None:
+    """It says so in time, and all is well when Keystone is."""
+    port = arena.fleet.ports[CHECKING]
+
+    def ask(token: str) -> requests.Response:
+        start = time.monotonic()
+        answer = requests.get(
+            f"http://127.0.0.1:{port}/v2/devices",
+            headers={"X-Auth-Token": token},
+            timeout=ANSWER_SECONDS,
+        )
+        assert time.monotonic() - start < ANSWER_SECONDS
+        return answer
+
+    token = arena.cloud.keystone.new_token("admin")
+    with FAILURES[failure](arena, "keystone"):
+        answer = ask(token)
+        assert answer.status_code == (200 if failure == "is slow" else 503)
+        assert answer.json()
+    assert ask(token).status_code == 200
 
 
 # -- clocks and disks

@@ -19,6 +19,7 @@ from oslo_config import cfg
 from cyborg import exception
 from cyborg import service
 from cyborg.api import envelope
+from cyborg.api import settings
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 LOG = logging.getLogger(__name__)
+
+KEYSTONE_SECONDS = 5
+"""How long Keystone may be silent where `http_connect_timeout` does not say:
+without a limit one that says nothing would hold every thread of the API."""
 
 PUBLIC = frozenset({"/", "/v2", "/healthcheck", "/v2/openapi.json"})
 """Paths that need no token, whatever a pipeline's file lists."""
@@ -44,6 +49,10 @@ class AuthTokenMiddleware:
         self._public = PUBLIC | {
             envelope.path_of({"PATH_INFO": path}) for path in public
         }
+        settings.register(conf)
+        conf.set_default(
+            "http_connect_timeout", KEYSTONE_SECONDS, "keystone_authtoken"
+        )
         self._checked: WSGIApplication = auth_token.AuthProtocol(
             application, {"oslo_config_config": conf}
         )
