@@ -264,7 +264,7 @@ class Deployment:
     def start_api(self, label: str = "api", port: int | None = None) -> None:
         port = port or self.port
         self.launch("api", label, {"OS_API__PORT": str(port)})
-        self._ready(label, lambda: resources.answers(port))
+        self._ready(label, lambda: resources.serves(port))
 
     def wait_for_consumers(self, label: str, queue: str, number: int) -> None:
         """Until so many listen to that queue; `label` is one of them."""

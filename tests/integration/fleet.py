@@ -204,7 +204,7 @@ class Fleet:
             port = self.ports[label]
             child = self.cyborg.processes[label]
             resources.wait_until(
-                lambda: not child.running or resources.answers(port),
+                lambda: not child.running or resources.serves(port),
                 deployment.MANY_SECONDS,
                 f"{label} is ready",
             )

@@ -79,6 +79,19 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def serves(port: int) -> bool:
+    """Whether an API on the loopback port answers.
+
+    That somebody listens is not enough: a service that starts tries its
+    port for a moment, before it can serve.
+    """
+    try:
+        requests.get(f"http://127.0.0.1:{port}/", timeout=CONNECT_SECONDS)
+    except requests.RequestException:
+        return False
+    return True
+
+
 class Vhost:
     """One virtual host of the broker."""
 
