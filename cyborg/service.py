@@ -32,6 +32,7 @@ from oslo_config import cfg
 from oslo_log import log as oslo_log
 
 import cyborg.conf
+from cyborg import metrics
 from cyborg import processes
 from cyborg.conf import legacy
 
@@ -274,6 +275,9 @@ def run(conf: cfg.ConfigOpts, services: Services, workers: int = 1) -> None:
     worker, `services` should be a function, called in each worker: what it
     makes must not be shared by processes.
     """
+    metrics.begin(
+        conf.prog or PROJECT, version(), conf.state_path, workers=workers
+    )
     if workers > 1:
         processes.supervise(
             workers, lambda: _Runner(conf, services).run(), STOP_SECONDS

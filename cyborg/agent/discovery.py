@@ -90,6 +90,11 @@ class Discovery:
                 "accelerator"
             )
 
+    @property
+    def drivers(self) -> list[str]:
+        """The names of the drivers that are asked."""
+        return [driver.name for driver in self._drivers]
+
     def look(self) -> Findings | None:
         """Ask every driver; None where the agent stops meanwhile.
 

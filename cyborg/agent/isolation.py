@@ -12,6 +12,7 @@ import dataclasses
 import importlib.metadata
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -19,6 +20,7 @@ from oslo_log import log
 from stevedore import driver
 from stevedore import exception
 
+from cyborg import metrics
 from cyborg.drivers import base
 
 LOG = log.getLogger(__name__)
@@ -96,7 +98,7 @@ class IsolatedDriver:
     def look(self) -> bool:
         """Start a look; False where the driver has not returned from what
         it did last."""
-        return self._start(lambda instance: Answer(_listed(instance)))
+        return self._start(lambda instance: Answer(self._listed(instance)))
 
     def attend(self, task: Callable[[base.Driver], None]) -> bool:
         """Start `task` with the driver, which is built for it where it can
@@ -107,6 +109,12 @@ class IsolatedDriver:
             return Answer(error="was busy and has not been asked since")
 
         return self._start(work)
+
+    def _listed(self, instance: base.Driver) -> tuple[object, ...]:
+        began = time.perf_counter()
+        found = _listed(instance)
+        metrics.discovered(self.name, time.perf_counter() - began)
+        return found
 
     def _start(self, work: Callable[[base.Driver], Answer]) -> bool:
         with self._changed:

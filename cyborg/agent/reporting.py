@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Protocol
 
 import oslo_messaging
@@ -63,6 +64,15 @@ class Reporter:
         self._acknowledged: str | None = None
         self._reported: inventory.HostReport | None = None
         self._failures = 0
+        self.told_at: float | None = None
+        """When (seconds since the epoch) a conductor last took a report."""
+        self.findings: discovery.Findings | None = None
+        """What the last look found."""
+
+    @property
+    def drivers(self) -> list[str]:
+        """The names of the drivers that are asked."""
+        return self._discovery.drivers
 
     def wake(self) -> None:
         """Look again at once."""
@@ -95,9 +105,11 @@ class Reporter:
             findings = self._discovery.look()
             if findings is None:
                 return False
+            self.findings = findings
             if first:
                 root.settle(PROVIDER_WAIT)
             self._tell(root, findings)
+            self.told_at = time.time()
         except (
             exception.CyborgError,
             oslo_messaging.MessagingException,

@@ -10,7 +10,9 @@ from pathlib import Path
 import oslo_messaging
 from oslo_config import cfg
 
+from cyborg import metrics
 from cyborg.agent import discovery
+from cyborg.agent import gauges
 from cyborg.agent import hotplug
 from cyborg.agent import isolation
 from cyborg.agent import ledger
@@ -93,6 +95,7 @@ class AgentService:
             rpc_conductor.ConductorClient(self._transport, conf),
             self._discovery,
         )
+        self._gauges = gauges.Gauges(self._reporter)
         self._root = provider.RootProvider(
             provider.names(conf.agent.resource_provider_name, conf.host),
             self._placement_maker(placement),
@@ -122,6 +125,7 @@ class AgentService:
 
     def start(self) -> None:
         """Begin to listen and to report; does not wait for the broker."""
+        metrics.add(self._gauges)
         self._workspace.clear()
         self._hotplug.start()
         self._root.start()
@@ -129,6 +133,7 @@ class AgentService:
 
     def stop(self) -> None:
         """Take nothing new, give what runs a few seconds, end."""
+        metrics.remove(self._gauges)
         self._listener.stop()
         self._hotplug.stop()
         self._reporter.stop()

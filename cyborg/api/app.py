@@ -26,6 +26,8 @@ from paste import deploy
 from pecan import core
 
 from cyborg import exception
+from cyborg import metrics
+from cyborg import metrics_listener
 from cyborg import policy
 from cyborg import service
 from cyborg.api import endpoint
@@ -56,7 +58,9 @@ def app_factory(
     _global_config: dict[str, str] | None, **_local: str
 ) -> WSGIApplication:
     """PasteDeploy's entry: the application, without authentication."""
-    return make_app(service.configuration())
+    conf = service.configuration()
+    _count(conf)
+    return make_app(conf)
 
 
 def make_app(
@@ -90,6 +94,7 @@ def make_app(
 def load_app(conf: cfg.ConfigOpts) -> WSGIApplication:
     """The whole pipeline: the operator's, or ours where there is none."""
     service.adopt(conf)
+    _count(conf)
     path = conf.find_file(conf.api.api_paste_config)
     if path:
         return _pipeline(path)
@@ -103,6 +108,18 @@ def load_app(conf: cfg.ConfigOpts) -> WSGIApplication:
         crossing if crossing.allowed_origins else application
     )
     return result
+
+
+def _count(conf: cfg.ConfigOpts) -> None:
+    """Count with the other workers of the server that loads us, where
+    nobody has decided how."""
+    metrics.begin(
+        "cyborg-api",
+        service.version(),
+        conf.state_path,
+        workers=0,
+        unless_begun=True,
+    )
 
 
 def _pipeline(path: str) -> WSGIApplication:
@@ -144,6 +161,7 @@ class Application:
         self._health: WSGIApplication = healthcheck.Healthcheck(
             _nothing_here, conf
         )
+        self._metrics_door = metrics_listener.Door(conf)
         self._pecan: WSGIApplication = Dispatcher(
             routes(),
             hooks=[endpoint.Gate(parts)],
@@ -158,7 +176,11 @@ class Application:
     ) -> Iterable[bytes]:
         """Answer a request, or raise one of our errors."""
         if environ["PATH_INFO"] == HEALTHCHECK:
+            environ[envelope.ROUTE].append(HEALTHCHECK)
             return self._health(environ, start_response)
+        if envelope.is_for_metrics(environ, self._metrics_door):
+            environ[envelope.ROUTE].append(metrics_listener.PATH)
+            return metrics_listener.answer(start_response)
         try:
             environ["PATH_INFO"].encode("latin-1").decode("utf-8")
         except UnicodeError as error:
@@ -188,9 +210,11 @@ class Dispatcher(core.ExplicitPecan):  # type: ignore[misc]
     ) -> tuple[Any, list[str]]:
         """The endpoint of the request, and its arguments."""
         path = request.path_info
-        return node.find(
+        method, arguments = node.find(
             request.method, [part for part in path.split("/") if part]
         )
+        request.environ[envelope.ROUTE].append(method.declaration.template)
+        return method, arguments
 
     def invoke_controller(
         self,

@@ -72,6 +72,11 @@ class Declaration:
     name: str
     summary: str
 
+    @functools.cached_property
+    def template(self) -> str:
+        """The path with its placeholders: `/v2/devices/{uuid}`."""
+        return "/" + "/".join(self.path)
+
     def answer(
         self, call: Call, response: webob.Response, result: Any
     ) -> webob.Response:
@@ -334,7 +339,7 @@ class Routes:
 
     def find(
         self, method: str, segments: Sequence[str]
-    ) -> tuple[Callable[..., Any], list[str]]:
+    ) -> tuple[Any, list[str]]:
         """The endpoint and its arguments.
 
         Raises NotFound, or MethodNotAllowed with what is allowed.

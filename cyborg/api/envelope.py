@@ -11,6 +11,7 @@ import http
 import json
 import logging
 import re
+import time
 import urllib.parse
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -21,6 +22,8 @@ from oslo_context import context as oslo_context
 from oslo_db import exception as db_exception
 
 from cyborg import exception
+from cyborg import metrics
+from cyborg import metrics_listener
 from cyborg.api import microversions
 
 if TYPE_CHECKING:
@@ -34,8 +37,12 @@ REQUEST_ID = "openstack.request_id"
 GLOBAL_REQUEST_ID = "openstack.global_request_id"
 VERSION = "cyborg.version"
 """Environ: the microversion of the request, or the error that it is."""
+ROUTE = "cyborg.route"
+"""Environ: a list whose last item names what is asked, as it is declared."""
 
 _MARK = "cyborg.enveloped"
+_METRICS = f"/v2{metrics_listener.PATH}"
+"""As `path_of` has it, which knows nothing of it."""
 _ID_FORMAT = re.compile(r"req-[a-f0-9]{8}(-[a-f0-9]{4}){3}-[a-f0-9]{12}")
 _RETRY_AFTER = "5"
 """Seconds after which a client may try what was not available."""
@@ -118,6 +125,20 @@ def path_of(environ: WSGIEnvironment) -> str:
     return "/" + "/".join(segments)
 
 
+def is_for_metrics(
+    environ: WSGIEnvironment, door: metrics_listener.Door
+) -> bool:
+    """Whether this asks for metrics and may have them.
+
+    To all others there is no such path.
+    """
+    return (
+        environ["REQUEST_METHOD"] == "GET"
+        and path_of(environ) == _METRICS
+        and door.is_open(environ)
+    )
+
+
 def request_url(environ: WSGIEnvironment) -> str:
     """Scheme, host and script name of the request as a URL.
 
@@ -160,9 +181,17 @@ class Envelope:
         request_id = _identify(environ)
         # What this thread logs from now on belongs to this request.
         oslo_context.RequestContext(request_id=request_id)
-        own = {**environ, _MARK: True}
+        began = time.perf_counter()
+        own = {**environ, _MARK: True, ROUTE: [metrics.OTHER]}
         exchange = _Exchange(own, start_response, request_id)
-        return exchange.run(self._application)
+        answer = exchange.run(self._application)
+        metrics.api_request(
+            environ["REQUEST_METHOD"],
+            own[ROUTE][-1],
+            exchange.status,
+            time.perf_counter() - began,
+        )
+        return answer
 
 
 class _Exchange:
@@ -179,6 +208,7 @@ class _Exchange:
         self._request_id = request_id
         self._headers: Headers = [("x-openstack-request-id", self._request_id)]
         self._foreign: tuple[int, Headers] | None = None
+        self.status = 0
         self._head = environ["REQUEST_METHOD"] == "HEAD"
         if self._head:
             environ["REQUEST_METHOD"] = "GET"
@@ -219,6 +249,7 @@ class _Exchange:
         self, status: str, headers: Headers, exc_info: Any = None
     ) -> Callable[[bytes], object]:
         code = int(status[:3])
+        self.status = code
         if code >= 400:
             self._foreign = code, headers
             return _ignore
@@ -264,6 +295,7 @@ class _Exchange:
         if code in {503, 504} and "retry-after" not in names:
             headers = [*headers, ("Retry-After", _RETRY_AFTER)]
         body = error_body(code, slug, detail, self._request_id)
+        self.status = code
         self._start(
             status_line(code),
             [

@@ -22,6 +22,7 @@ from oslo_config import cfg
 
 from cyborg import context as cyborg_context
 from cyborg import exception
+from cyborg import metrics
 from cyborg import service
 
 LOG = logging.getLogger(__name__)
@@ -172,19 +173,22 @@ class Service:
         if patience is not None:
             patience = max(0.1, patience)
             connect, read = min(connect, patience), min(read, patience)
-        try:
-            response = self._adapter.request(
-                path,
-                method,
-                json=body,
-                params=params or {},
-                stream=stream,
-                headers=headers,
-                raise_exc=False,
-                timeout=(connect, read),
-            )
-        except ks_exceptions.ClientException as error:
-            raise self.failed("does not answer", error) from error
+        with metrics.requested(self._name, method) as outcome:
+            try:
+                response = self._adapter.request(
+                    path,
+                    method,
+                    json=body,
+                    params=params or {},
+                    stream=stream,
+                    headers=headers,
+                    raise_exc=False,
+                    timeout=(connect, read),
+                )
+            except ks_exceptions.ClientException as error:
+                outcome.label = "none"
+                raise self.failed("does not answer", error) from error
+            outcome.label = str(response.status_code)
         if _is_failure(response.status_code):
             response.close()
             raise self.failed(f"answered {response.status_code}")

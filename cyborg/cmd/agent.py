@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cyborg import privsep
 from cyborg import service
 from cyborg.agent.service import AgentService
+from cyborg.metrics_listener import MetricsListener
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -16,7 +17,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
     conf = service.configure(arguments, "cyborg-agent")
     privsep.prepare(conf)
-    service.run(conf, lambda: [AgentService(conf)])
+    service.run(
+        conf,
+        lambda: [MetricsListener(conf, "agent_port"), AgentService(conf)],
+    )
 
 
 if __name__ == "__main__":

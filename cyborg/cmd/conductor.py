@@ -8,13 +8,21 @@ from collections.abc import Sequence
 
 from cyborg import service
 from cyborg.conductor.service import ConductorService
+from cyborg.metrics_listener import MetricsListener
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a conductor until a signal ends it."""
     arguments = sys.argv[1:] if argv is None else argv
     conf = service.configure(arguments, "cyborg-conductor")
-    service.run(conf, lambda: [ConductorService(conf)], conf.conductor.workers)
+    service.run(
+        conf,
+        lambda: [
+            MetricsListener(conf, "conductor_port"),
+            ConductorService(conf),
+        ],
+        conf.conductor.workers,
+    )
 
 
 if __name__ == "__main__":

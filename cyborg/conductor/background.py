@@ -16,6 +16,7 @@ from collections.abc import Hashable
 
 from cyborg import context as cyborg_context
 from cyborg import exception
+from cyborg import metrics
 
 LOG = logging.getLogger(__name__)
 
@@ -163,5 +164,7 @@ class Pass:
             if self._failing:
                 LOG.info("%s: works again", self._name)
             self._failing = False
+            metrics.passed(self._name, succeeded=True)
             return delay
+        metrics.passed(self._name, succeeded=False)
         return RETRY_SECONDS

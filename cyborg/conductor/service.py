@@ -8,9 +8,11 @@ import threading
 import oslo_messaging
 from oslo_config import cfg
 
+from cyborg import metrics
 from cyborg.clients import session
 from cyborg.clients.nova import Nova
 from cyborg.clients.placement import Placement
+from cyborg.conductor.gauges import Gauges
 from cyborg.conductor.job_kinds import Agents
 from cyborg.conductor.manager import ConductorEndpoint
 from cyborg.conductor.sync import Tree
@@ -75,6 +77,11 @@ class ConductorService:
             nova,
         )
         self.endpoint = ConductorEndpoint(conf, self._database, self.work)
+        self._gauges = Gauges(
+            self._database,
+            conf.conductor.service_down_time,
+            conf.metrics.database_seconds,
+        )
         self._listener = Listener(
             self._transport,
             oslo_messaging.Target(topic=rpc.TOPIC, server=conf.host),
@@ -89,11 +96,13 @@ class ConductorService:
         """Listens and works; does not wait for broker or database."""
         if self._notifications is not None:
             self._notifications.start()
+        metrics.add(self._gauges)
         self.work.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Takes nothing new, lets what runs end, for a bounded time."""
+        metrics.remove(self._gauges)
         self._listener.stop()
         closing = threading.Thread(
             target=self._close_server, name="conductor-close", daemon=True

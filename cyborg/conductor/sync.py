@@ -18,6 +18,7 @@ from typing import NamedTuple
 from typing import Protocol
 
 from cyborg import exception
+from cyborg import metrics
 from cyborg.clients.placement import ProvidersRefused
 from cyborg.clients.placement import WantedProvider
 from cyborg.conductor import background
@@ -134,6 +135,7 @@ class Synchronizer:
         concurrent.futures.wait(
             [future for future in futures if future is not None]
         )
+        metrics.passed("placement", succeeded=not failures)
         if failures:
             return self._backoff
         return 0.0 if len(due) == BATCH else None

@@ -26,6 +26,7 @@ from cyborg.conf import default
 from cyborg.conf import fake
 from cyborg.conf import legacy
 from cyborg.conf import messaging
+from cyborg.conf import metrics
 from cyborg.conf import pci
 from cyborg.conf import services
 
@@ -54,6 +55,7 @@ def own() -> Iterator[tuple[str | None, list[cfg.Opt]]]:
     yield "conductor", conductor.options()
     yield "database", database.options()
     yield "fake", fake.options()
+    yield "metrics", metrics.options()
     yield from pci.groups()
     yield from services.groups()
 

@@ -25,6 +25,7 @@ from oslo_messaging.rpc import dispatcher
 
 from cyborg import context as cyborg_context
 from cyborg import exception
+from cyborg import metrics
 from cyborg import service
 
 LOG = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ class Caller:
         version_cap: str | None = None,
     ) -> None:
         self._client = get_client(transport, target, version_cap)
+        self._topic = target.topic
         self._replies = _replies_to(transport)
 
     def call(
@@ -128,7 +130,7 @@ class Caller:
         `what` names the other side for people: "the conductor".
         `options` are those of `RPCClient.prepare`.
         """
-        with translated(what):
+        with self._noted(method), translated(what):
             if not self._replies.ready(CONNECT_SECONDS):
                 raise exception.Unavailable(f"{what} cannot be reached")
             client = self._client.prepare(**options)
@@ -142,8 +144,18 @@ class Caller:
         **options: Any,
     ) -> None:
         """Send and do not wait; errors of the broker alone are seen."""
-        with translated(what):
+        with self._noted(method), translated(what):
             self._client.prepare(**options).cast(context, method)
+
+    @contextlib.contextmanager
+    def _noted(self, method: str) -> Iterator[None]:
+        """Count and time a call, by how it ends."""
+        with metrics.rpc_called(self._topic, method) as outcome:
+            try:
+                yield
+            except exception.CyborgError as error:
+                outcome.label = _outcome(error)
+                raise
 
 
 class _Replies:
@@ -256,10 +268,12 @@ class _Endpoint:
 def _refusing(method: Any) -> Any:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return _answer(method, *args, **kwargs)
-        except exception.CyborgError as error:
-            raise oslo_messaging.ExpectedException from error
+        with metrics.rpc_served(method.__name__) as outcome:
+            try:
+                return _answer(method, *args, **kwargs)
+            except exception.CyborgError as error:
+                outcome.label = _outcome(error)
+                raise oslo_messaging.ExpectedException from error
 
     return call
 
@@ -278,6 +292,15 @@ def _answer(method: Any, *args: Any, **kwargs: Any) -> Any:
         # Outermost frame of the request: nobody else would log it.
         LOG.exception("%s failed.", method.__name__)
         raise exception.CyborgError("the service failed") from error
+
+
+def _outcome(error: exception.CyborgError) -> str:
+    """What became of a call that ended so, in a word."""
+    if isinstance(error, exception.Timeout):
+        return "timeout"
+    if isinstance(error, exception.Unavailable):
+        return "unavailable"
+    return "failed" if error.code >= 500 else "refused"
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from keystonemiddleware import auth_token
 from oslo_config import cfg
 
 from cyborg import exception
+from cyborg import metrics_listener
 from cyborg import service
 from cyborg.api import envelope
 from cyborg.api import settings
@@ -53,6 +54,7 @@ class AuthTokenMiddleware:
         conf.set_default(
             "http_connect_timeout", KEYSTONE_SECONDS, "keystone_authtoken"
         )
+        self._metrics_door = metrics_listener.Door(conf)
         self._checked: WSGIApplication = auth_token.AuthProtocol(
             application, {"oslo_config_config": conf}
         )
@@ -61,7 +63,11 @@ class AuthTokenMiddleware:
         self, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Pass a request on, or raise why not."""
-        if envelope.path_of(environ) in self._public:
+        if envelope.path_of(
+            environ
+        ) in self._public or envelope.is_for_metrics(
+            environ, self._metrics_door
+        ):
             return self._application(environ, start_response)
         try:
             return self._checked(environ, start_response)

@@ -13,6 +13,7 @@ shared_database = databases.shared_database
 for name in (
     "clock",
     "costs",
+    "counts",
     "device_details",
     "devices",
     "engine",
