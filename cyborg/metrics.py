@@ -259,6 +259,15 @@ def begin(
         add(_Build(program, version, complete))
 
 
+def own_numbers() -> Iterator[tuple[str, float]]:
+    """What this process itself has counted, without the distributions."""
+    for family in _registry.collect():
+        for sample in family.samples:
+            if not sample.name.endswith("_bucket"):
+                labels = ",".join(sample.labels.values())
+                yield f"{sample.name} {labels}", sample.value
+
+
 def text() -> bytes:
     """All that there is to tell, in Prometheus' text format."""
     registry = _registry

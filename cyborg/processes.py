@@ -17,6 +17,8 @@ from typing import NoReturn
 LOG = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
+PASSED_ON = (signal.SIGHUP, signal.SIGUSR2)
+
 RESTART_PAUSE = 1.0
 """Seconds before a worker that died is replaced."""
 
@@ -26,9 +28,10 @@ def supervise(
 ) -> None:
     """Keep `workers` processes at `work`; returns when all have ended.
 
-    SIGTERM and SIGINT end them, SIGHUP is passed on.  A worker that a
-    signal killed is replaced; one that ends with an error by itself could
-    not do its work, and ends the others and this process with that code.
+    SIGTERM and SIGINT end them, SIGHUP and SIGUSR2 are passed on.  A
+    worker that a signal killed is replaced; one that ends with an error by
+    itself could not do its work, and ends the others and this process with
+    that code.
     """
     _Supervisor(workers, work, stop_seconds).run()
 
@@ -56,7 +59,8 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGALRM, self._kill)
-        signal.signal(signal.SIGHUP, self._pass_on)
+        for number in PASSED_ON:
+            signal.signal(number, self._pass_on)
         for _ in range(self._workers):
             self._fork()
         while self._children:
@@ -66,7 +70,7 @@ class _Supervisor:
 
     def _fork(self) -> None:
         parent = os.getpid()
-        signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+        signals = {signal.SIGTERM, signal.SIGINT, *PASSED_ON}
         # A signal between the fork and the child's own handlers would run
         # ours in the child.
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -81,8 +85,11 @@ class _Supervisor:
     ) -> NoReturn:
         code = 1
         try:
-            for number in (*signals, signal.SIGALRM):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
                 signal.signal(number, signal.SIG_DFL)
+            # Until the worker listens, they must not end it.
+            for number in PASSED_ON:
+                signal.signal(number, lambda *_: None)
             die_with_parent(parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
             self._work()

@@ -32,6 +32,7 @@ from oslo_config import cfg
 from oslo_log import log as oslo_log
 
 import cyborg.conf
+from cyborg import diagnosis
 from cyborg import metrics
 from cyborg import processes
 from cyborg.conf import legacy
@@ -271,7 +272,8 @@ def run(conf: cfg.ConfigOpts, services: Services, workers: int = 1) -> None:
     """Run `services` until a signal ends the process.
 
     SIGTERM and SIGINT stop them in an orderly way, a second one at once;
-    SIGHUP reads `debug` and the log levels again.  With more than one
+    SIGHUP reads `debug` and the log levels again, SIGUSR2 has a report
+    written of what the process does.  With more than one
     worker, `services` should be a function, called in each worker: what it
     makes must not be shared by processes.
     """
@@ -324,7 +326,8 @@ class _Runner:
         self._happened = _Happenings()
 
     def run(self) -> NoReturn:
-        self._happened.listen(*STOPPING, signal.SIGHUP)
+        self._happened.listen(*STOPPING, signal.SIGHUP, signal.SIGUSR2)
+        diagnosis.prepare(self._conf)
         program = self._conf.prog or PROJECT
         # In a thread: a start may wait for a broker, and must not keep the
         # process from being stopped meanwhile.
@@ -368,6 +371,8 @@ class _Runner:
                 return 1
             if event == signal.SIGHUP:
                 reload(self._conf)
+            elif event == signal.SIGUSR2:
+                diagnosis.write(self._conf)
             elif event in STOPPING:
                 return 0
 

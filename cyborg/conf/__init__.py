@@ -17,6 +17,7 @@ from typing import Any
 from oslo_concurrency import opts as lock_options
 from oslo_config import cfg
 from oslo_db import options as db_options
+from oslo_reports import opts as report_options
 
 from cyborg.conf import agent
 from cyborg.conf import api
@@ -131,6 +132,7 @@ def register(conf: cfg.ConfigOpts) -> None:
     for group, options in (
         *lock_options.list_opts(),
         *messaging.groups(),
+        *report_options.list_opts(),
     ):
         conf.register_opts(options, group=group)
 
