@@ -191,10 +191,15 @@ def _open(path: Path) -> int:
 def _is_worker() -> bool:
     """Whether our parent is the master of a server that we work for.
 
-    Such a master has the name that we have; what starts a service (an init
-    system, a shell) has another.
+    Such a master has the name that we have, but for what some servers add
+    (`gunicorn: master`); what starts a service (an init system, a shell) has
+    another.
     """
-    return _stat(os.getppid())[0] == _stat(os.getpid())[0]
+    parent, own = (
+        _stat(process)[0].partition(":")[0]
+        for process in (os.getppid(), os.getpid())
+    )
+    return parent == own
 
 
 def _key(process: int) -> str:

@@ -230,14 +230,14 @@ def begin(
     *,
     workers: int = 1,
     unless_begun: bool = False,
-) -> None:
+) -> bool:
     """Decide how this process counts: alone, or (0: of a server that is not
     ours) with other `workers`.
 
-    To be called before workers are started.
+    To be called before workers are started.  Whether it was decided now.
     """
     if _counting.decided and unless_begun:
-        return
+        return False
     first, _counting.decided = not _counting.decided, True
     complete = True
     if workers == 1:
@@ -257,6 +257,7 @@ def begin(
         if workers == 1:
             prometheus_client.ProcessCollector(registry=_collectors)
         add(_Build(program, version, complete))
+    return True
 
 
 def own_numbers() -> Iterator[tuple[str, float]]:

@@ -25,6 +25,7 @@ from oslo_middleware import http_proxy_to_wsgi
 from paste import deploy
 from pecan import core
 
+from cyborg import diagnosis
 from cyborg import exception
 from cyborg import metrics
 from cyborg import metrics_listener
@@ -59,7 +60,7 @@ def app_factory(
 ) -> WSGIApplication:
     """PasteDeploy's entry: the application, without authentication."""
     conf = service.configuration()
-    _count(conf)
+    _watch(conf)
     return make_app(conf)
 
 
@@ -94,7 +95,7 @@ def make_app(
 def load_app(conf: cfg.ConfigOpts) -> WSGIApplication:
     """The whole pipeline: the operator's, or ours where there is none."""
     service.adopt(conf)
-    _count(conf)
+    _watch(conf)
     path = conf.find_file(conf.api.api_paste_config)
     if path:
         return _pipeline(path)
@@ -110,16 +111,17 @@ def load_app(conf: cfg.ConfigOpts) -> WSGIApplication:
     return result
 
 
-def _count(conf: cfg.ConfigOpts) -> None:
-    """Count with the other workers of the server that loads us, where
-    nobody has decided how."""
-    metrics.begin(
+def _watch(conf: cfg.ConfigOpts) -> None:
+    """Count with the other workers of the server that loads us, and report
+    when that is asked for; our own services have seen to both."""
+    if metrics.begin(
         "cyborg-api",
         service.version(),
         conf.state_path,
         workers=0,
         unless_begun=True,
-    )
+    ):
+        diagnosis.prepare(conf)
 
 
 def _pipeline(path: str) -> WSGIApplication:
