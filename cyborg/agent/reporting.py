@@ -122,7 +122,11 @@ class Reporter:
             self._failures += 1
             return False
         if self._failures:
-            LOG.info("The conductor has the report of this host again")
+            LOG.info(
+                "The conductor has the report of this host again, after "
+                "%d tries in vain",
+                self._failures,
+            )
             self._failures = 0
         return True
 

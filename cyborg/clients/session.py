@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 
 import requests
@@ -141,7 +142,7 @@ class Service:
         self._adapter = adapter
         self._name = name
         self._error = error
-        self._down = False
+        self._down_since: float | None = None
         timeout = getattr(adapter.session, "timeout", None) or READ_SECONDS
         self._timeout = (min(CONNECT_SECONDS, timeout), timeout)
 
@@ -192,9 +193,13 @@ class Service:
         if _is_failure(response.status_code):
             response.close()
             raise self.failed(f"answered {response.status_code}")
-        if self._down:
-            self._down = False
-            LOG.info("%s answers again", self._name)
+        since, self._down_since = self._down_since, None
+        if since is not None:
+            LOG.info(
+                "%s answers again, after %.0f s",
+                self._name,
+                time.monotonic() - since,
+            )
         return response
 
     def endpoint(self) -> str:
@@ -221,8 +226,10 @@ class Service:
         self, what: str, cause: Exception | None = None
     ) -> exception.Unavailable:
         """The error to raise, after a line in the log."""
-        level = logging.DEBUG if self._down else logging.WARNING
-        self._down = True
+        level = logging.DEBUG
+        if self._down_since is None:
+            level = logging.WARNING
+            self._down_since = time.monotonic()
         LOG.log(
             level,
             "%s %s%s",

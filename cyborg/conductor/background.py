@@ -111,7 +111,7 @@ class Pass:
         self._due = time.monotonic() + first
         self._changed = threading.Condition()
         self._stopped = False
-        self._failing = False
+        self._failing_since: float | None = None
         self._thread = threading.Thread(target=self._loop, name=name)
 
     def start(self) -> None:
@@ -154,17 +154,25 @@ class Pass:
         try:
             delay = self._work()
         except exception.Unavailable as error:
-            level = logging.DEBUG if self._failing else logging.WARNING
+            failing = self._failing_since is not None
+            level = logging.DEBUG if failing else logging.WARNING
             LOG.log(level, "%s: put off: %s", self._name, error)
-            self._failing = True
         except Exception:
             LOG.exception("%s: failed", self._name)
-            self._failing = True
         else:
-            if self._failing:
-                LOG.info("%s: works again", self._name)
-            self._failing = False
+            self._say_if_again()
             metrics.passed(self._name, succeeded=True)
             return delay
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
         metrics.passed(self._name, succeeded=False)
         return RETRY_SECONDS
+
+    def _say_if_again(self) -> None:
+        since, self._failing_since = self._failing_since, None
+        if since is not None:
+            LOG.info(
+                "%s: works again, after %.0f s",
+                self._name,
+                time.monotonic() - since,
+            )

@@ -76,6 +76,7 @@ class Synchronizer:
         self._wake = wake
         self._locks: dict[int, threading.Lock] = {}
         self._locks_lock = threading.Lock()
+        self._refused: dict[int, str] = {}
 
     def soon(self, host_id: int, change: Change | None = None) -> None:
         """Has the host synced, now that its rows have changed.
@@ -84,9 +85,17 @@ class Synchronizer:
         """
         if self._placement is not None:
             self._pool.submit(
-                lambda: self.sync(host_id, change),
+                lambda: self._try_sync(host_id, change),
                 ("sync", host_id, change),
             )
+
+    def _try_sync(self, host_id: int, change: Change | None) -> None:
+        """Sync; what Placement does not do now a pass makes good."""
+        try:
+            self.sync(host_id, change)
+        except exception.PlacementUnavailable as error:
+            # Its client, or `_bring`, has said so once.
+            LOG.debug("Host %d: put off: %s", host_id, error)
 
     def look_soon(self) -> None:
         """Has every host looked at that is owed now."""
@@ -152,8 +161,8 @@ class Synchronizer:
                 return
             try:
                 self._bring_all(host, None)
-            except ProvidersRefused as error:
-                LOG.warning("Host %s: %s", host.name, error)
+            except ProvidersRefused:
+                return
             except exception.PlacementUnavailable:
                 failures.append(host_id)
 
@@ -184,16 +193,30 @@ class Synchronizer:
         except exception.NotFound:
             self._forget_root(host)
             return True
-        except exception.PlacementUnavailable:
+        except exception.PlacementUnavailable as error:
+            if isinstance(error, ProvidersRefused):
+                self._say_refused(host, str(error))
             _postpone(self._database, host.id, self._backoff)
             self._wake(self._backoff)
             raise
+        self._say_refused(host, "")
         if corrected and host.revision == host.synced_revision:
             # Nothing was owed.  Was it somebody else's slip that we have
             # mended, or newer rows that another conductor had brought?
             now = _read(self._database, host.id)
             return now is None or now.revision == host.revision
         return _note(self._database, host, alone, self._interval)
+
+    def _say_refused(self, host: hosts.HostOffers, why: str) -> None:
+        """Log why Placement refuses a host's providers (empty: it does not),
+        once each time that this changes."""
+        before = self._refused.pop(host.id, "")
+        if why:
+            self._refused[host.id] = why
+        if why and why != before:
+            LOG.warning("Host %s: %s", host.name, why)
+        elif before and not why:
+            LOG.info("Host %s: Placement takes its providers again", host.name)
 
     def _forget_root(self, host: hosts.HostOffers) -> None:
         LOG.warning(
