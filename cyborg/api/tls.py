@@ -42,6 +42,7 @@ def adapter(conf: cfg.ConfigOpts) -> Adapter:
         raise service.Mistake(
             f"[api] ssl_cert_file, ssl_key_file, ssl_ca_file: {error}"
         ) from error
+    made.context.minimum_version = ssl.TLSVersion.TLSv1_2
     if conf.api.ssl_ca_file:
         made.context.verify_mode = ssl.CERT_REQUIRED
     return made

@@ -41,14 +41,17 @@ def _server() -> list[cfg.Opt]:
         ),
         cfg.StrOpt(
             "ssl_cert_file",
+            deprecated_opts=[cfg.DeprecatedOpt("cert_file", group="ssl")],
             help="PEM file of the certificate (chain) for `enable_ssl_api`.",
         ),
         cfg.StrOpt(
             "ssl_key_file",
+            deprecated_opts=[cfg.DeprecatedOpt("key_file", group="ssl")],
             help="PEM file of the private key for `enable_ssl_api`.",
         ),
         cfg.StrOpt(
             "ssl_ca_file",
+            deprecated_opts=[cfg.DeprecatedOpt("ca_file", group="ssl")],
             help="PEM file of the authorities whose client certificates "
             "`enable_ssl_api` takes; unset: none is asked for.",
         ),
