@@ -80,6 +80,11 @@ class GlanceStandIn(loopback.Loopback):
     ) -> None:
         path, _, query = request.path.partition("?")
         parts = path.strip("/").split("/")
+        if parts == [""]:
+            link = {"rel": "self", "href": f"{self.url}/v2/"}
+            version = {"id": "v2.9", "status": "CURRENT", "links": [link]}
+            loopback.send(handler, 300, {"versions": [version]})
+            return
         if parts == ["v2", "images"]:
             self._list(dict(urllib.parse.parse_qsl(query)), handler)
             return

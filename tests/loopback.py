@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.server
 import json
+import socket
 import threading
+from collections.abc import Iterator
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -31,12 +34,15 @@ class Loopback:
     `failure`: a status that every request gets instead, or "never": the
     connection is held open without a word until `close` or `failure = None`.
     `failures`: how many requests fail so (None: all).
+    `pause`: seconds from a request to its answer.
     """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.failure: int | str | None = None
         self.failures: int | None = None
+        self.pause = 0.0
+        self._connections: set[socket.socket] = set()
         self._released = threading.Event()
         self._lock = threading.Lock()
         outer = self
@@ -46,6 +52,17 @@ class Loopback:
 
             def log_message(self, *_: object) -> None:
                 pass
+
+            def setup(self) -> None:
+                super().setup()
+                with outer._lock:
+                    outer._connections.add(self.connection)
+
+            def finish(self) -> None:
+                with outer._lock:
+                    outer._connections.discard(self.connection)
+                with contextlib.suppress(OSError):  # its client is gone
+                    super().finish()
 
             def _serve(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
@@ -57,13 +74,18 @@ class Loopback:
                 )
                 with outer._lock:
                     outer.requests.append(request)
+                outer._released.wait(outer.pause)
                 if not outer._failed(self):
                     outer.respond(request, self)
 
             do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
 
+        self._handler = Handler
+        self._listen(0)
+
+    def _listen(self, port: int) -> None:
         self._server = http.server.ThreadingHTTPServer(
-            ("127.0.0.1", 0), Handler
+            ("127.0.0.1", port), self._handler
         )
         self._server.daemon_threads = True
         self._thread = threading.Thread(
@@ -97,6 +119,21 @@ class Loopback:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Nobody listens on the port meanwhile, and what was open breaks."""
+        port = int(self._server.server_address[1])
+        self.close()
+        with self._lock:
+            for connection in self._connections:
+                with contextlib.suppress(OSError):  # closed by its client
+                    connection.shutdown(socket.SHUT_RDWR)
+        try:
+            yield
+        finally:
+            self._released.clear()
+            self._listen(port)
 
     def _failed(self, handler: http.server.BaseHTTPRequestHandler) -> bool:
         with self._lock:

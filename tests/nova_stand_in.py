@@ -2,7 +2,8 @@
 """What we need of Nova, over HTTP on loopback.
 
 It answers events as nova 34 does: 200 where all were taken, else 207 with a
-code for each (200 taken, 404 no such instance, 422 on no host yet).
+code for each (200 taken, 404 no such instance, 422 on no host yet).  How it
+fails instead, or how late it answers, is told by `tests.loopback`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from typing import Any
 import pytest
 
 from tests import loopback
+
+VERSION = {
+    "id": "v2.1",
+    "status": "CURRENT",
+    "min_version": "2.1",
+    "version": "2.100",
+}
 
 
 class NovaStandIn(loopback.Loopback):
@@ -53,6 +61,7 @@ class NovaStandIn(loopback.Loopback):
                 project = self.servers[identifier]
                 server = {
                     "id": identifier,
+                    "name": identifier,
                     "tenant_id": project,
                     "status": "ACTIVE",
                     "OS-EXT-STS:task_state": self.tasks.get(identifier),
@@ -65,6 +74,10 @@ class NovaStandIn(loopback.Loopback):
         elif path.endswith("/os-migrations"):
             known = _query(request).get("marker") in self.migrations
             loopback.send(handler, 200 if known else 400, {"migrations": []})
+        elif path.strip("/") == "v2.1":
+            link = {"rel": "self", "href": f"{self.url}/v2.1/"}
+            version = {**VERSION, "links": [link]}
+            loopback.send(handler, 200, {"version": version})
         else:
             loopback.send(handler, 404)
 

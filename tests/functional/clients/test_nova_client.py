@@ -181,3 +181,28 @@ def test_an_outage_is_in_the_log_once_and_so_is_its_end(
     down, up = (record.getMessage() for record in caplog.records)
     assert down == "Nova answered 503"
     assert re.fullmatch(r"Nova answers again, after \d+ s", up)
+
+
+def test_a_slow_answer_counts(
+    nova_stand_in: NovaStandIn, ours: client.Nova
+) -> None:
+    nova_stand_in.pause = 0.5
+
+    assert ours.notify([event("i1")]) == frozenset()
+    assert len(nova_stand_in.events) == 1
+
+
+def test_a_nova_that_comes_back_is_told_on_the_same_port(
+    nova_stand_in: NovaStandIn, ours: client.Nova
+) -> None:
+    assert ours.notify([event("i1")]) == frozenset()  # a connection stays open
+    one = event("i2")
+
+    with nova_stand_in.refusing():
+        assert ours.notify([one]) == {one.arq_uuid}
+
+    assert ours.notify([one]) == frozenset()
+    assert [each["server_uuid"] for each in nova_stand_in.events] == [
+        "i1",
+        "i2",
+    ]
