@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import uuid
@@ -175,6 +176,21 @@ def bind_patch(
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A further compute node, with an agent of its own."""
+
+    name: str
+    """What `[DEFAULT] host` of its agent says."""
+    provider_name: str
+    root: str
+
+    @property
+    def label(self) -> str:
+        """Its agent among the deployment's processes."""
+        return f"agent {self.name}"
+
+
 class Deployment:
     """One Cyborg: a database, a vhost, a configuration, processes."""
 
@@ -291,6 +307,35 @@ class Deployment:
             lambda: self.vhost.consumers(f"cyborg-agent.{self.host}") > 0,
         )
 
+    def add_host(self, **options: str) -> Host:
+        """A further host: its root provider, as Nova makes it, and its agent,
+        ready.
+
+        `options` (`fake__devices="2"`) are the agent's own, over those of
+        the file.
+        """
+        name = f"agent-{uuid.uuid4().hex[:8]}"
+        provider = f"{name}.example.org"
+        host = Host(name, provider, self.cloud.placement.make_root(provider))
+        self.start_agent_of(host, **options)
+        return host
+
+    def start_agent_of(self, host: Host, **options: str) -> None:
+        """The agent of a further host, once it listens."""
+        environment = {
+            f"OS_{name.upper()}": value
+            for name, value in {
+                "default__host": host.name,
+                "agent__resource_provider_name": host.provider_name,
+                **options,
+            }.items()
+        }
+        self.launch("agent", host.label, environment)
+        self._ready(
+            host.label,
+            lambda: self.vhost.consumers(f"cyborg-agent.{host.name}") > 0,
+        )
+
     def start(self) -> None:
         """All three services, ready."""
         self.launch("conductor")
@@ -350,20 +395,22 @@ class Deployment:
     ) -> Caller:
         return Caller(self, user, service, port)
 
-    def providers(self) -> dict[str, str]:
-        """Name -> uuid of the host's accelerator providers."""
+    def providers(self, root: str = "") -> dict[str, str]:
+        """Name -> uuid of a host's accelerator providers; without `root`
+        those of the first host.
+        """
         return {
             provider["name"]: provider["uuid"]
-            for provider in self.cloud.placement.children_of(self.root)
+            for provider in self.cloud.placement.children_of(root or self.root)
         }
 
     def wait_for_providers(
-        self, number: int = 1, seconds: float = 20
+        self, number: int = 1, seconds: float = 20, root: str = ""
     ) -> dict[str, str]:
         """The providers, once there are so many with an inventory."""
 
         def reported() -> bool:
-            found = self.providers()
+            found = self.providers(root)
             return len(found) == number and all(
                 self.cloud.placement.inventory(uuid) for uuid in found.values()
             )
@@ -371,7 +418,7 @@ class Deployment:
         resources.wait_until(
             reported, seconds, f"{number} providers:\n{self.tails()}"
         )
-        return self.providers()
+        return self.providers(root)
 
     def make_profile(self, groups: list[dict[str, str]]) -> str:
         """The name of a new device profile."""
