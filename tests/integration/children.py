@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 STOP_SECONDS = 15
+ANSWER_SECONDS = 180
 
 
 def finish(
@@ -90,3 +94,50 @@ class Child:
         """The last lines of its output."""
         text = self.output.read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+
+class Dialogue:
+    """A subprocess that answers each line of JSON with one; it ends when its
+    standard input does.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        errors: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._errors = errors
+        with errors.open("ab") as sink:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                env=environment,
+                text=True,
+            )
+
+    def ask(self, question: object) -> Any:
+        """Its answer; AssertionError where there is none."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self.listen()
+
+    def listen(self) -> Any:
+        """What it says next."""
+        said = self._process.stdout
+        assert said is not None
+        ready, _, _ = select.select([said], [], [], ANSWER_SECONDS)
+        line = said.readline() if ready else ""
+        assert line, self._errors.read_text(errors="replace")
+        return json.loads(line)
+
+    def close(self) -> None:
+        try:
+            self._process.communicate(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise
