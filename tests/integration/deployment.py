@@ -405,7 +405,7 @@ class Deployment:
         }
 
     def wait_for_providers(
-        self, number: int = 1, seconds: float = 20, root: str = ""
+        self, number: int = 1, seconds: float = 60, root: str = ""
     ) -> dict[str, str]:
         """The providers, once there are so many with an inventory."""
 
