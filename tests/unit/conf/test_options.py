@@ -230,7 +230,6 @@ def test_old_options_are_one_line_each_and_stop_nobody(
         "[service_catalog] auth_type",
         "[service_catalog] password",
         "[keystone_authtoken] auth_uri",
-        "[keystone_authtoken] memcache_servers",
         "[oslo_messaging_rabbit] heartbeat_in_pthread",
         "[oslo_messaging_rabbit] rabbit_quorum_queues",
     }
