@@ -65,6 +65,8 @@ class _Supervisor:
             self._fork()
         while self._children:
             self._replace(*os.wait())
+        # It would end this process once the interpreter has let go of it.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         if self._code:
             sys.exit(self._code)
 

@@ -40,6 +40,7 @@ class Reader:
     def __init__(self, connection: Connection) -> None:
         self._socket = connection
         self._data = bytearray()
+        self.closed = False  # a stopping server cuts off who is not
 
     def read(self, size: int) -> bytes:
         """So many bytes, less where the client has no more."""
@@ -75,6 +76,7 @@ class Reader:
     def close(self) -> None:
         """Forget what is not read; the socket is its owner's to close."""
         self._data.clear()
+        self.closed = True
 
     def _receive(self) -> bool:
         part = self._socket.recv(BLOCK)

@@ -19,7 +19,7 @@ from oslo_config import cfg
 from cyborg import service
 
 PROGRAM = """
-    import logging, os, sys, threading
+    import logging, os, signal, sys, threading
     from cyborg import service
 
     def say(text):
@@ -45,6 +45,8 @@ PROGRAM = """
     if "quick" in sys.argv:
         service.STOP_SECONDS = 0.5
     service.run(conf, lambda: [Recorder()], workers=int(sys.argv[2]))
+    if "timer" in sys.argv:
+        say(f"timer {signal.getitimer(signal.ITIMER_REAL)[0]}")
 """
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -157,6 +159,15 @@ def test_workers_end_with_the_process_that_was_started(start: Start) -> None:
     output, _ = process.communicate(timeout=10)
     assert output == "stopped\nstopped\n"
     assert process.returncode == 0
+
+
+def test_no_alarm_is_left_where_the_workers_have_ended(start: Start) -> None:
+    process = start("timer", workers=2)
+    for _ in range(2):
+        _line(process.stdout, "started")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=10)
+    assert output.endswith("timer 0.0\n")
 
 
 def test_workers_end_when_their_parent_is_killed(start: Start) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines that deployers write, and servers that they run us under."""
+"""Deployers' checks 5 and 6: pipelines that they write, and servers that
+they run us under.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +49,8 @@ PIPELINES = {
     "debian": "cors http_proxy_to_wsgi request_id authtoken api_v2",
     "bare": "authtoken api_v2",
 }
+
+DEPLOYERS = Path(__file__).parents[2] / "integration" / "deployers"
 
 CONFIGURATION = """
 [DEFAULT]
@@ -130,6 +134,18 @@ def test_a_deployers_pipeline_serves(
     if parsed_before:
         service.configuration()
     file = paste(directory, pipeline)
+    answers_as_it_must(deploy.loadapp(f"config:{file}"))
+
+
+@pytest.mark.parametrize("parsed_before", [True, False])
+@pytest.mark.parametrize(
+    "file", sorted(DEPLOYERS.glob("*-paste.ini")), ids=lambda file: file.stem
+)
+def test_a_deployers_own_file_serves(
+    file: Path, parsed_before: bool, directory: Path
+) -> None:
+    if parsed_before:
+        service.configuration()
     answers_as_it_must(deploy.loadapp(f"config:{file}"))
 
 

@@ -86,6 +86,21 @@ def test_whatever_comes_in_is_answered_in_json(
         lab_module.check_error(json.loads(body), code)
 
 
+def test_a_client_that_sends_no_more_does_not_hold_the_stop(
+    shared_lab: Lab,
+) -> None:
+    with serving(shared_lab.conf, shared_lab.application) as running:
+        threads = running._server.requests._threads
+        connection = socket.create_connection(running.address, 15)
+        connection.sendall(POST % b"admin" + b"Content-Length: 9\r\n\r\n[")
+        while not any(thread.conn for thread in threads):
+            time.sleep(0.01)
+    with connection:
+        while connection.recv(1000):
+            pass
+    assert not any(thread.is_alive() for thread in threads)
+
+
 POST = (
     b"POST /v2/accelerator_requests HTTP/1.1\r\nHost: x\r\n"
     b"X-Auth-Token: %s\r\nContent-Type: application/json\r\n"
