@@ -169,21 +169,22 @@ def test_an_authority_that_is_not_ours_is_one_clear_line(
     placement = urllib.parse.urlsplit(secured.cloud.placement.url)
     assert placement.port
     with tls_proxy.before(proxied.issue("server"), placement.port) as proxy:
-        secured.launch(
-            "conductor",
-            "conductor-wary",
+        child = secured.launch(
+            "agent",
+            "agent-wary",
             {
+                "OS_DEFAULT__HOST": "wary",
+                "OS_DEFAULT__STATE_PATH": str(tmp_path),
                 "OS_PLACEMENT__ENDPOINT_OVERRIDE": "https://127.0.0.1:"
-                f"{proxy.port}"
+                f"{proxy.port}",
             },
         )
-        child = secured.processes["conductor-wary"]
         resources.wait_until(
             lambda: (
                 not child.running or "Placement does not answer" in _log(child)
             ),
             START_SECONDS,
-            "the conductor says that it cannot trust Placement",
+            "the agent says that it cannot trust Placement",
         )
         assert child.running
         assert "certificate verify failed" in _log(child).lower()
