@@ -32,7 +32,7 @@ def _deployer(
     with contextlib.ExitStack() as stack:
 
         def deploy(
-            kind: str = "mariadb", **options: Any
+            kind: str = "mariadb", *, prepared: bool = True, **options: Any
         ) -> deployment.Deployment:
             folder = factory.mktemp("cyborg")
             made = deployment.Deployment(
@@ -43,7 +43,8 @@ def _deployer(
                 **options,
             )
             stack.callback(made.stop)
-            made.prepare()
+            if prepared:
+                made.prepare()
             return made
 
         yield deploy

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import uuid
 from collections.abc import Callable
@@ -23,8 +24,6 @@ from tests.integration import resources
 
 HERE = Path(__file__).parent
 READY_SECONDS = 120
-MANY_SECONDS = 120
-"""For many processes that start at once."""
 PERIOD = 2
 """`periodic_interval` and `[conductor] reconcile_interval`, seconds."""
 
@@ -249,10 +248,16 @@ class Deployment:
         if self._make_root:
             self.root = self.cloud.placement.make_root(self.provider_name)
 
-    def run(self, name: str, *words: str) -> str:
+    def run(
+        self,
+        name: str,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> str:
         """Run one of the commands to its end; what it wrote."""
         done = children.finish(
-            [program(name), "--config-file", str(self.configuration), *words]
+            [program(name), "--config-file", str(self.configuration), *words],
+            environment={**os.environ, **(environment or {})},
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -277,31 +282,44 @@ class Deployment:
         self.processes[label] = child
         return child
 
-    def start_api(self, label: str = "api", port: int | None = None) -> None:
+    def start_api(
+        self,
+        label: str = "api",
+        port: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         port = port or self.port
-        self.launch("api", label, {"OS_API__PORT": str(port)})
+        self.launch(
+            "api", label, {**(environment or {}), "OS_API__PORT": str(port)}
+        )
         self._ready(label, lambda: resources.serves(port))
 
     def wait_for_consumers(self, label: str, queue: str, number: int) -> None:
         """Until so many listen to that queue; `label` is one of them."""
         self._ready(
-            label, lambda: self.vhost.consumers(queue) >= number, MANY_SECONDS
+            label, lambda: self.vhost.consumers(queue) >= number, READY_SECONDS
         )
 
-    def start_conductor(self, label: str = "conductor") -> None:
+    def start_conductor(
+        self,
+        label: str = "conductor",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         already = sum(
             child.running
             for name, child in self.processes.items()
             if name.startswith("conductor")
         )
-        self.launch("conductor", label)
+        self.launch("conductor", label, environment)
         self._ready(
             label,
             lambda: self.vhost.consumers("cyborg-conductor") > already,
         )
 
-    def start_agent(self) -> None:
-        self.launch("agent")
+    def start_agent(
+        self, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.launch("agent", environment=environment)
         self._ready(
             "agent",
             lambda: self.vhost.consumers(f"cyborg-agent.{self.host}") > 0,

@@ -205,7 +205,7 @@ class Fleet:
             child = self.cyborg.processes[label]
             resources.wait_until(
                 lambda: not child.running or resources.serves(port),
-                deployment.MANY_SECONDS,
+                deployment.READY_SECONDS,
                 f"{label} is ready",
             )
             assert child.running, child.tail()
