@@ -166,13 +166,16 @@ class Cloud(audit_cloud.Cloud):
         pool.stop(1)
 
     def dump(self) -> dict[str, Any]:
-        """Rows but for what heartbeats change, and the host's tree."""
+        """Rows but for what heartbeats and Nova's answers to events change,
+        and the host's tree."""
         rows = {
             table.name: self._rows(table)
             for table in models.Base.metadata.sorted_tables
         }
         for host in rows["hosts"]:
             del host["updated_at"], host["last_seen_at"]
+        for arq in rows["extended_accelerator_requests"]:
+            del arq["updated_at"], arq["event_due_at"], arq["event_attempts"]
         for provider in self.placement.ask(
             "GET", f"/resource_providers?in_tree={self.root}"
         )["resource_providers"]:
