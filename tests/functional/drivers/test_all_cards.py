@@ -267,9 +267,12 @@ EXPECTED = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tree() -> Iterator[SysfsTree]:
-    """Where another user can read it, as every user can read sysfs."""
+    """Where another user can read it, as every user can read sysfs.
+
+    It has thousands of files: who changes one puts it back.
+    """
     directory = Path(tempfile.mkdtemp(prefix="cyborg-cards-"))
     directory.chmod(0o755)
     tree = SysfsTree(directory / "sys")
@@ -407,9 +410,12 @@ def test_one_broken_card_leaves_every_other_reported(
 ) -> None:
     before = _look(discovery).devices
     caplog.clear()
-    (tree.path("0000:c3:00.0") / "class").write_text("rubbish\n")
+    file = tree.path("0000:c3:00.0") / "class"
+    whole = file.read_text()
 
+    file.write_text("rubbish\n")
     after = _look(discovery).devices
+    file.write_text(whole)
 
     gone = {d.controlpath for d in before} - {d.controlpath for d in after}
     assert gone == {inventory.pci_json("0000:c3:00.0")}
