@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-STOP_SECONDS = 15
+STOP_SECONDS = 60
 ANSWER_SECONDS = 180
 
 

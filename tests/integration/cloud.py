@@ -234,7 +234,7 @@ class Nova(nova_stand_in.NovaStandIn):
         ]
 
     def wait_for(
-        self, instance: str, count: int, seconds: float = 60
+        self, instance: str, count: int, seconds: float = 180
     ) -> list[dict[str, Any]]:
         """The instance's events once there are so many."""
         with self._came:

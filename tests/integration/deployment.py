@@ -23,7 +23,7 @@ from tests.integration import logs
 from tests.integration import resources
 
 HERE = Path(__file__).parent
-READY_SECONDS = 120
+READY_SECONDS = 180
 PERIOD = 2
 """`periodic_interval` and `[conductor] reconcile_interval`, seconds."""
 
@@ -423,7 +423,7 @@ class Deployment:
         }
 
     def wait_for_providers(
-        self, number: int = 1, seconds: float = 60, root: str = ""
+        self, number: int = 1, seconds: float = READY_SECONDS, root: str = ""
     ) -> dict[str, str]:
         """The providers, once there are so many with an inventory."""
 

@@ -91,10 +91,12 @@ class FakeHost:
 
     # The agent -----------------------------------------------------------
 
-    def start_agent(self) -> None:
+    def start_agent(self, **environment: str) -> None:
         """The agent of this host, once it listens."""
         path = f"{self._tools}{os.pathsep}{os.environ['PATH']}"
-        agent = self.cyborg.launch("agent", environment={"PATH": path})
+        agent = self.cyborg.launch(
+            "agent", environment={"PATH": path, **environment}
+        )
         queue = f"cyborg-agent.{self.cyborg.host}"
         resources.wait_until(
             lambda: not agent.running or self.cyborg.vhost.consumers(queue),

@@ -5,6 +5,8 @@ all sides: the API, the database, Placement, Nova and the host itself.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import requests
@@ -20,7 +22,8 @@ from tests.integration.fake_host import PAC
 from tests.integration.fake_host import T4
 from tests.integration.fake_host import FakeHost
 
-PATIENCE = 30
+PATIENCE = 180
+"""Seconds that suffice however busy the machine is."""
 DONE, SANITIZING, FAILED = 1, 2, 3
 """What the sanitize log of the host's disk says."""
 
@@ -34,9 +37,41 @@ class Cards:
         self.admin = cyborg.caller("admin")
 
     def restart_conductor(self, **environment: str) -> None:
-        """As by kill -9."""
+        """As by kill -9, and until it listens again."""
         self.cyborg.kill("conductor")
         self.cyborg.launch("conductor", environment=environment)
+        resources.wait_until(
+            lambda: self.cyborg.vhost.consumers("cyborg-conductor"),
+            PATIENCE,
+            f"the conductor listens:\n{self.cyborg.tails()}",
+        )
+
+    @contextlib.contextmanager
+    def cleaning_within(self, seconds: int, usual: int) -> Iterator[None]:
+        """Meanwhile the agent has so long to clean an NVMe disk."""
+        self._restart_agent(
+            seconds, OS_AGENT__CLEAN_TIMEOUTS=f"nvme_driver:{seconds}"
+        )
+        try:
+            yield
+        finally:
+            self._restart_agent(usual)
+
+    def _restart_agent(self, clean_seconds: int, **environment: str) -> None:
+        """Until it has reported how long it may take to clean a disk."""
+        self.cyborg.kill("agent")
+        self.host.start_agent(**environment)
+        resources.wait_until(
+            lambda: (
+                (clean_seconds,)
+                in self.rows(
+                    "SELECT clean_seconds FROM devices"
+                    " WHERE driver = 'nvme_driver'"
+                )
+            ),
+            PATIENCE,
+            f"{clean_seconds} s to clean a disk:\n{self.cyborg.tails()}",
+        )
 
     def crash(self) -> None:
         """Kill the agent and the conductor, and start them again.
@@ -164,7 +199,7 @@ class Cards:
 
     def events(self, server: instance.Instance) -> list[str]:
         """How Nova was told that the binds ended, after the first."""
-        events = self.cyborg.cloud.nova.wait_for(server.uuid, 1)
+        events = self.cyborg.cloud.nova.wait_for(server.uuid, 1, PATIENCE)
         assert {event["tag"] for event in events} == set(server.arq_uuids)
         return [event["status"] for event in events]
 

@@ -10,7 +10,7 @@ from tests.integration import deployment
 from tests.integration import resources
 
 FAKE_GROUP = {"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}
-RESOLVE_SECONDS = 40
+RESOLVE_SECONDS = 180
 
 
 class Instance:

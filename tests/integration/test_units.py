@@ -3,8 +3,8 @@
 privileged helper, and vendors' tools that keep what they were asked.
 
 The host has a card of each kind (fake_host.py); each test gives back what it
-took.  They wait for real time and want the machine for themselves: they run
-where `CYBORG_TEST_UNITS` is set.
+took.  However slow the machine is, they wait for what is to happen; a time
+limit that is to be met is short only while its own test runs.
 """
 
 from __future__ import annotations
@@ -36,15 +36,10 @@ from tests.integration.hosted import PATIENCE
 from tests.integration.hosted import SANITIZING
 from tests.integration.hosted import Cards
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("CYBORG_TEST_UNITS"),
-    reason="wants a quiet machine: set CYBORG_TEST_UNITS",
-)
-
-BIND_SECONDS = 30
-SHORT_BIND_SECONDS = 5
-CLEAN_SECONDS = 7
-"""`[DEFAULT] bind_timeout`, and `[agent] clean_timeouts` of NVMe."""
+BIND_SECONDS, SHORT_BIND_SECONDS = 60, 20
+CLEAN_SECONDS, SHORT_CLEAN_SECONDS = 3600, 20
+"""`[DEFAULT] bind_timeout`, and `[agent] clean_timeouts` of NVMe: as they are
+and as they are where they have to be exceeded."""
 
 IDENTIFY = ["nvme", "id-ctrl", "/dev/nvme0", "-o", "json"]
 LOG = ["nvme", "sanitize-log", "/dev/nvme0", "-o", "json"]
@@ -57,7 +52,7 @@ def all_cards(deploy: deployment.Deploy) -> Iterator[Cards]:
     """A Cyborg with a host of many cards, all of them reported."""
     if os.geteuid() != 0:
         resources.missing("the privileged helper needs root")
-    cyborg = deploy(bind_timeout=BIND_SECONDS, rpc_response_timeout=4)
+    cyborg = deploy(bind_timeout=BIND_SECONDS, rpc_response_timeout=15)
     host = FakeHost(cyborg, CLEAN_SECONDS)
     try:
         cyborg.launch("conductor")
@@ -195,13 +190,15 @@ def test_a_vgpu_that_takes_too_long_fails_the_bind_and_holds_up_no_other(
         " AND state = 'failed' ORDER BY id DESC LIMIT 1"
     )[0]
     seconds = (ended - begun).total_seconds()
-    assert abs(seconds - SHORT_BIND_SECONDS) < 3
+    assert SHORT_BIND_SECONDS - 1 <= seconds < BIND_SECONDS
 
     server.delete()
     other.delete()
     host.kernel.resume(host.vgpus.create)
     hosted.nothing_left(cards)
-    assert len(host.helpers()) == 1
+    resources.wait_until(
+        lambda: len(host.helpers()) == 1, PATIENCE, "the end of its writers"
+    )
     assert host.kernel.writes[-1][1] == "1"
 
 
@@ -313,8 +310,9 @@ def test_a_disk_that_takes_too_long_is_in_error_until_it_is_clean(
     cards: Cards,
 ) -> None:
     host = cards.host
-    _released(cards)
-    device = cards.await_state(DISK, "error")
+    with cards.cleaning_within(SHORT_CLEAN_SECONDS, CLEAN_SECONDS):
+        _released(cards)
+        device = cards.await_state(DISK, "error")
     assert cards.reserved(DISK) == 1
     host.forget_commands()
 
@@ -326,7 +324,7 @@ def test_a_disk_that_takes_too_long_is_in_error_until_it_is_clean(
     host.change_disk(status=DONE)
     hosted.nothing_left(cards)
     assert _without_repeats(host.commands("nvme")) == [IDENTIFY, LOG]
-    assert f"within {CLEAN_SECONDS} s" in device["status_reason"]
+    assert f"within {SHORT_CLEAN_SECONDS} s" in device["status_reason"]
 
 
 @pytest.mark.parametrize("victim", ["agent", "conductor"])
@@ -342,7 +340,10 @@ def test_a_sanitize_is_followed_to_its_end_through_a_crash(
         host.start_agent()
         # Once to report what it is, and once more to clean it.
         resources.wait_until(
-            lambda: host.commands("nvme")[-3:] == [IDENTIFY, IDENTIFY, LOG],
+            lambda: (
+                _without_repeats(host.commands("nvme"))[-3:]
+                == [IDENTIFY, IDENTIFY, LOG]
+            ),
             PATIENCE,
             f"the disk is asked again:\n{cards.cyborg.tails()}",
         )
@@ -448,7 +449,7 @@ def test_a_crash_while_a_pac_is_programmed_ends_the_bind_one_way(
         cards.crash()
         resources.wait_until(
             lambda: len(host.runs("fpgaconf")) > 1 or not _is_binding(server),
-            BIND_SECONDS + 5,
+            BIND_SECONDS + PATIENCE,
             "the bind is over, or begun again",
         )
 
@@ -496,7 +497,7 @@ def test_a_host_that_boots_gets_back_what_its_guests_had(
     resources.wait_until(
         lambda: host.vgpus.uuids == units, PATIENCE, "two mdevs"
     )
-    cyborg.processes["agent"].stop()
+    cyborg.processes["agent"].stop(PATIENCE)
     host.reboot()
     assert host.vgpus.uuids == set()
     assert host.virtual_functions(QAT) == host.virtual_functions(A100) == 0
