@@ -131,8 +131,11 @@ class Server:
 
     def relay(self, number: int = 1) -> list[dict[str, Any]]:
         """Hand Nova's compute manager the events that came for it, once
-        there are so many; the events."""
-        events = self._nova.cyborg.cloud.nova.wait_for(self.uuid, number)
+        there are so many; each event, though it was told twice."""
+        came = self._nova.cyborg.cloud.nova.wait_for(self.uuid, number)
+        events = list(
+            {(event["tag"], event["status"]): event for event in came}.values()
+        )
         for event in events:
             self("deliver", event=event)
         return events
