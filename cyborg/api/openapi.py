@@ -88,18 +88,12 @@ def _operation(
 ) -> Json:
     """What may be sent to a path by a method, and what comes back."""
     first = same[0]
-    parameters = [
-        *path.parameters([one.path for one in same]),
-        *_query(first.parameters),
-    ]
-    if first.path:
-        parameters.append(parts.reference("parameters", "version"))
     operation: Json = {
         "operationId": first.name.replace(".", "_"),
         "tags": [first.name.partition(".")[0]],
         "summary": " ".join(first.summary.split()),
         "description": "\n\n".join(map(_remark, same)),
-        "parameters": parameters,
+        "parameters": _parameters(path, same),
         "responses": _responses(method, first, same),
         "security": _security(first),
         "x-openstack-min-version": str(first.since),
@@ -107,14 +101,26 @@ def _operation(
     if first.rule is not None:
         operation["x-openstack-policy"] = first.rule
     if first.schema is not None:
-        optional = first.optional_body_since is not None
         operation["requestBody"] = {
-            "required": not optional,
+            "required": first.optional_body_since is None,
             "content": {
                 endpoint.JSON: {"schema": parts.told(first.schema.told)}
             },
         }
     return operation
+
+
+def _parameters(
+    path: parts.Path, same: list[endpoint.Declaration]
+) -> list[Json]:
+    """Those of the path, of the query, and the microversion."""
+    found = [
+        *path.parameters([one.path for one in same]),
+        *_query(same[0].parameters),
+    ]
+    if same[0].path:
+        found.append(parts.reference("parameters", "version"))
+    return found
 
 
 def _remark(one: endpoint.Declaration) -> str:
