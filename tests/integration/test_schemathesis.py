@@ -36,7 +36,7 @@ ANSWER_SECONDS = 45
 conductor is waited for is 20 s."""
 SENDERS = 5
 """How many people send each generated request."""
-EXAMPLES = {GenerationMode.POSITIVE: 110, GenerationMode.NEGATIVE: 60}
+EXAMPLES = {GenerationMode.POSITIVE: 115, GenerationMode.NEGATIVE: 70}
 """How many requests are generated for each operation."""
 VERSIONS = (None, "2.0", "2.1", "2.2", "2.3", "2.4", "latest")
 ACCESS = re.compile(r' INFO cyborg\.api\.server \[.* "[^ "]+ [^"]*" status: ')
