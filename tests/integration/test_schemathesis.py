@@ -102,6 +102,7 @@ def test_schemathesis_finds_nothing(
     url = f"http://127.0.0.1:{fuzzed.port}"
     done = children.finish(
         [
+            *("env", "-C", str(tmp_path)),
             str(Path(sys.executable).with_name("schemathesis")),
             *("run", f"{url}/v2/openapi.json", "--url", url),
             *("--phases", "coverage,fuzzing,stateful"),
