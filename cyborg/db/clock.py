@@ -65,9 +65,11 @@ def _mysql(element: Moment, compiled: Any, **options: Any) -> str:
 
 @compiler.compiles(Moment, "postgresql")
 def _postgresql(element: Moment, compiled: Any, **options: Any) -> str:
+    """By the statement's beginning: what moved on within it would keep the
+    planner from an index."""
     seconds = compiled.process(element.clauses, **options)
     return (
-        "date_trunc('second', timezone('utc', clock_timestamp())"
+        "date_trunc('second', timezone('utc', statement_timestamp())"
         f" + ({seconds}) * interval '1 second')"
     )
 
