@@ -34,6 +34,8 @@ PATH = (
 )
 """All that the plugin finds on its PATH, besides what it installs."""
 
+INSTALLED = ("cyborg-dbsync", "cyborg-status", "uwsgi")
+
 PROGRAM = """\
 #!/bin/bash
 name=${0##*/}
@@ -84,7 +86,7 @@ class Node:
         }
         self.bin = self.bins[variables.get("GLOBAL_VENV", "True")]
         self.bin.mkdir(parents=True)
-        for name in ("cyborg-dbsync", "cyborg-status", "uwsgi"):
+        for name in INSTALLED:
             (self.bin / name).write_text(PROGRAM)
             (self.bin / name).chmod(0o755)
 
@@ -101,6 +103,12 @@ class Node:
             **self.variables,
             **more,
         }
+
+    def install(self, folder: Path) -> None:
+        """Have the real programs of the folder instead of stand-ins."""
+        for name in INSTALLED:
+            (self.bin / name).unlink()
+            (self.bin / name).symlink_to(folder / name)
 
     def bash(
         self, script: str, environment: Mapping[str, str]

@@ -38,6 +38,7 @@ PERSONAS = {
     for persona in (
         Persona("cyborg", "service", ("admin",)),
         Persona("nova", "service", ("admin", "service")),
+        Persona("placement", "service", ("admin", "service")),
         Persona("plain-service", "service", ("service",)),
         Persona("demo-manager", "demo", ("manager",)),
         Persona("demo-member", "demo", ("member",)),

@@ -119,6 +119,27 @@ class Vhost:
                 return 0
             return int(declared.consumer_count)
 
+    def cut(self) -> None:
+        """Have the broker close every connection to it."""
+        if _rules_broker():
+            _broker_tool("close_all_connections", "-p", self.name, "tests")
+            return
+        user, _, password = BROKER.rpartition("@")[0].partition(":")
+        found = requests.get(
+            f"{MANAGEMENT_URL}/api/vhosts/{self.name}/connections",
+            auth=(user, password),
+            timeout=CONNECT_SECONDS,
+        )
+        found.raise_for_status()
+        for connection in found.json():
+            name = urllib.parse.quote(connection["name"], safe="")
+            _manage_broker("DELETE", f"connections/{name}")
+
+
+def _rules_broker() -> bool:
+    """Whether RabbitMQ's own tool may be used."""
+    return os.geteuid() == 0 and shutil.which("rabbitmqctl") is not None
+
 
 def _broker_tool(*arguments: str) -> None:
     subprocess.run(
@@ -143,7 +164,7 @@ def _manage_broker(method: str, path: str, body: Any = None) -> None:
 
 def _make_vhost(name: str) -> None:
     user = BROKER.partition(":")[0]
-    if os.geteuid() == 0 and shutil.which("rabbitmqctl"):
+    if _rules_broker():
         _broker_tool("add_vhost", name)
         _broker_tool("set_permissions", "-p", name, user, ".*", ".*", ".*")
         return
@@ -175,7 +196,7 @@ def broker_user(vhost: Vhost, name: str, password: str) -> Iterator[None]:
 
 
 def _remove_vhost(name: str) -> None:
-    if os.geteuid() == 0 and shutil.which("rabbitmqctl"):
+    if _rules_broker():
         _broker_tool("delete_vhost", name)
         return
     _manage_broker("DELETE", f"vhosts/{name}")

@@ -1,257 +1,294 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services start from the files that deployers write, by their
-commands, and end when they are told to.
+"""Deployers' checks 4, 7 and 9: each deployer's files and commands.
+
+Every service and tool starts from them as they are, does its work, keeps its
+connection to the broker, and ends when its main process is told to.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import socket
+import collections
+import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests import databases
+from tests.devstack import sandbox
 from tests.integration import children
 from tests.integration import cloud as cloud_module
+from tests.integration import deployed
 from tests.integration import deployment
 from tests.integration import identity
 from tests.integration import logs
 from tests.integration import resources
-from tests.integration import side_environment
 
-FILES = deployment.HERE / "deployers"
-STOP_SECONDS = 10
+HELD_SECONDS = 60
+"""After so long a connection that nobody holds would be gone."""
 
 
-class Site:
-    """A database and vhost, and files that name them."""
+@pytest.fixture(scope="module")
+def steady(
+    cloud: cloud_module.Cloud, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[deployed.Site]:
+    """Kolla's, started first and looked at last."""
+    with deployed.site(cloud, tmp_path_factory.mktemp("steady")) as made:
+        deployer = deployed.DEPLOYERS["kolla"]
+        made.set_up(deployer)
+        _dbsync(made, deployer)
+        made.start(deployer)
+        yield made
 
-    def __init__(
-        self,
-        cloud: cloud_module.Cloud,
-        database: str,
-        vhost: resources.Vhost,
-        folder: Path,
-    ) -> None:
-        self.cloud = cloud
-        self.vhost = vhost
-        self.folder = folder
-        self.port = resources.free_port()
-        self.host = f"node-{self.port}"
-        self._values = {
-            "auth_url": cloud.keystone.auth_url,
-            "broker": vhost.url,
-            "database": database,
-            "folder": str(folder),
-            "host": self.host,
-            "nobody": str(resources.free_port()),
-            "password": identity.PASSWORD,
-            "paste": str(FILES / "api-paste.ini"),
-            "port": str(self.port),
-            "region": identity.REGION,
-        }
-        self.children: list[children.Child] = []
 
-    def write(self, name: str, **values: str) -> Path:
-        """The deployer's file with this site's addresses; where it is."""
-        path = self.folder / name
-        text = (FILES / name).read_text()
-        path.write_text(text.format(**self._values, **values))
-        return path
-
-    def launch(self, name: str, *words: str) -> children.Child:
-        child = children.Child(
-            [deployment.program(f"cyborg-{name}"), *words],
-            self.folder / f"{name}.out",
-        )
-        self.children.append(child)
-        return child
-
-    def output(self, name: str) -> str:
-        """All that the service logged and printed."""
-        files = {self.folder / f"{name}.out", *self.folder.glob("*.log")}
-        return "\n".join(
-            file.read_text(errors="replace")
-            for file in sorted(files)
-            if name in file.name
-        )
+@pytest.fixture(scope="module")
+def started(steady: deployed.Site) -> float:
+    """When all of that one's services were there."""
+    return time.monotonic()
 
 
 @pytest.fixture
-def site(cloud: cloud_module.Cloud, tmp_path: Path) -> Iterator[Site]:
-    with contextlib.ExitStack() as stack:
-        site = Site(
-            cloud,
-            stack.enter_context(databases.empty("mariadb", tmp_path)),
-            stack.enter_context(resources.vhost("cyborg")),
-            tmp_path,
-        )
-        yield site
-        for child in site.children:
-            child.kill()
+def site(
+    cloud: cloud_module.Cloud, started: float, tmp_path: Path
+) -> Iterator[deployed.Site]:
+    with deployed.site(cloud, tmp_path) as made:
+        yield made
 
 
-def _dbsync(*words: str) -> None:
+def _run(
+    site: deployed.Site, deployer: deployed.Deployer, words: tuple[str, ...]
+) -> tuple[int, str, str]:
     done = children.finish(
-        [deployment.program("cyborg-dbsync"), *words],
-        60,
+        site.command("dbsync", words),
+        120,
+        _with_ours(site.environment("dbsync", deployer)),
     )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.returncode, done.stdout, done.stderr
 
 
-def _status(
-    port: int, path: str, token: str | None = None
-) -> tuple[int, dict[str, str]]:
-    """A health checker's request: HTTP/1.0 without a Host header."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    with contextlib.closing(connection):
-        connection.putrequest(
-            "GET", path, skip_host=True, skip_accept_encoding=True
-        )
-        if token:
-            connection.putheader("X-Auth-Token", token)
-        connection.endheaders()
-        answer = connection.getresponse()
-        answer.read()
-        headers = {key.lower(): value for key, value in answer.getheaders()}
-        return answer.status, headers
+def _with_ours(more: dict[str, str]) -> dict[str, str]:
+    """The variables, and those that we have."""
+    return {**os.environ, **more}
 
 
-@contextlib.contextmanager
-def _http_1_0() -> Iterator[None]:
-    connection = http.client.HTTPConnection
-    before = connection._http_vsn, connection._http_vsn_str
-    connection._http_vsn, connection._http_vsn_str = 10, "HTTP/1.0"
-    try:
-        yield
-    finally:
-        connection._http_vsn, connection._http_vsn_str = before
+def _dbsync(site: deployed.Site, deployer: deployed.Deployer) -> None:
+    code, _, said = _run(site, deployer, deployer.dbsync)
+    assert code == 0, said
 
 
-COMMANDS = {
-    "kolla.conf": (),
-    "helm.conf": ("--log-config-append", "/nonexistent/logging-cyborg.conf"),
-}
+def _serves(site: deployed.Site) -> None:
+    """What health checkers and clients get (check 5, over the wire)."""
+    for path in ("/", "/v2", "/healthcheck"):
+        assert deployed.plain_get(site.port, path)[0] == 200, path
+    status, headers = deployed.plain_get(site.port, "/v2/devices")
+    assert status == 401
+    assert "www-authenticate" in headers
+    site.devices()
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_all_services_run_from_the_deployers_file_and_end_on_sigterm(
-    site: Site, name: str
-) -> None:
-    file = str(site.write(name))
-    words = ("--config-file", file, *COMMANDS[name])
-    _dbsync("--config-file", file, "upgrade")
-    api = site.launch("api", *words)
-    conductor = site.launch("conductor", *words)
-    agent = site.launch("agent", *words)
-    for child, ready in (
-        (api, lambda: resources.answers(site.port)),
-        (
-            conductor,
-            lambda: site.vhost.consumers("cyborg-conductor") > 0,
-        ),
-        (agent, lambda: _agent_listens(site)),
-    ):
+def _one_line_each(site: deployed.Site, deployer: deployed.Deployer) -> None:
+    """An option that does nothing is told once by each process."""
+    told = collections.Counter[tuple[str, str]]()
+    wanted = set()
+    for service, child in site.children.items():
+        conf = site.home(service) / deployer.name
+        processes = 1 + len(psutil.Process(child.pid).children(recursive=True))
+        said = site.output(service)
+        for option in deployed.legacy_options(conf.read_text()):
+            wanted.add(option)
+            lines = said.count('Option "{1}" from group "{0}"'.format(*option))
+            assert lines <= (processes if service == "api" else 1), option
+            told[option] += lines
+    assert set(+told) == wanted
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in deployed.DEPLOYERS if name != "kolla"]
+)
+def test_all_services_run_as_deployed(name: str, site: deployed.Site) -> None:
+    """Checks 4, 7, 8: from dbsync to SIGTERM, by the very commands."""
+    deployer = deployed.DEPLOYERS[name]
+    site.set_up(deployer)
+    _dbsync(site, deployer)
+    _dbsync(site, deployer)
+    site.start(deployer)
+    _serves(site)
+    if deployer.device:
         resources.wait_until(
-            lambda child=child, ready=ready: not child.running or ready(),
-            deployment.READY_SECONDS,
-            child.tail(),
+            lambda: site.devices(), 60, "the device is reported"
         )
-        assert child.running, child.tail()
-
-    with _http_1_0():
-        for path in ("/", "/v2", "/healthcheck"):
-            assert _status(site.port, path)[0] == 200
-        status, headers = _status(site.port, "/v2/devices")
-        assert status == 401
-        assert "www-authenticate" in headers
-        token = site.cloud.keystone.token("admin")
-        assert _status(site.port, "/v2/devices", token)[0] == 200
-
-    for child in (agent, conductor, api):
-        began = time.monotonic()
-        assert child.stop() == 0, child.tail()
-        assert time.monotonic() - began < STOP_SECONDS
-    for service in ("api", "conductor", "agent"):
-        assert logs.tracebacks(site.output(service)) == [], service
-
-
-def _agent_listens(site: Site) -> bool:
-    return site.vhost.consumers(f"cyborg-agent.{socket.gethostname()}") > 0
-
-
-def test_the_operators_agent_and_conductor_run_from_a_directory(
-    site: Site,
-) -> None:
-    keystone = site.cloud.keystone
-    credential = keystone.application_credential("cyborg")
-    conductor_file = site.write("operator-conductor.conf", **credential)
-    agent_file = site.write("operator-agent.conf", **credential)
-    dbsync_file = site.write("operator-dbsync.conf")
-    site.cloud.placement.make_root(f"{site.host}.example.org")
-    folders = {}
-    for name, file in (
-        ("dbsync", dbsync_file),
-        ("conductor", conductor_file),
-        ("agent", agent_file),
-    ):
-        folders[name] = site.folder / f"{name}.conf.d"
-        folders[name].mkdir()
-        file.rename(folders[name] / "01-config.conf")
-
-    _dbsync("--config-dir", str(folders["dbsync"]), "upgrade")
-    _dbsync("--config-dir", str(folders["dbsync"]), "upgrade")
-    conductor = site.launch(
-        "conductor", "--config-dir", str(folders["conductor"])
-    )
-    agent = site.launch("agent", "--config-dir", str(folders["agent"]))
-    placement = site.cloud.placement
-
-    def reported() -> bool:
-        found = placement.request(
-            "GET",
-            f"/resource_providers?name={site.host}_FakeDevice",
-        )
-        assert conductor.running, conductor.tail()
-        assert agent.running, agent.tail()
-        return bool(found["resource_providers"])
-
-    resources.wait_until(reported, 30, "the fake device is a provider")
-    for child in (agent, conductor):
-        assert child.stop() == 0, child.tail()
+    _one_line_each(site, deployer)
     for service in ("conductor", "agent"):
-        assert logs.tracebacks(site.output(service)) == [], service
+        assert deployed.broker_connections(site.children[service].pid)
+    assert site.cache.kept, "no token was cached"
+    codes = site.stop()
+    assert codes["conductor"] == codes["agent"] == 0
+    site.judge()
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_validator_finds_nothing_to_say_about_the_deployers_file(
-    site: Site, name: str
+@pytest.mark.parametrize("name", sorted(deployed.DEPLOYERS))
+def test_the_tools_run_with_the_deployers_file(
+    name: str, site: deployed.Site
 ) -> None:
-    file = site.write(name)
-    generator = (
-        side_environment.SOURCE_TREE
-        / "tools"
-        / "config"
-        / "cyborg-config-generator.conf"
+    """Check 4: before and after the schema is there."""
+    deployer = deployed.DEPLOYERS[name]
+    site.set_up(deployer)
+    check = ("cyborg-status", "upgrade", "check")
+    code, said, _ = _run(site, deployer, check)
+    assert code == 1, said
+    _dbsync(site, deployer)
+    assert _run(site, deployer, check)[0] <= 1
+    code, _, errors = _run(site, deployer, ("cyborg-manage", "hardware"))
+    assert code == 0, errors
+
+
+def test_a_missing_logging_file_is_said_once(site: deployed.Site) -> None:
+    """Check 7: helm's file that nobody makes."""
+    deployer = deployed.DEPLOYERS["helm"]
+    site.set_up(deployer)
+    child = site.launch(
+        "agent",
+        site.command("agent", deployer.agent),
+        **site.environment("agent"),
     )
-    done = children.finish(
-        [
-            str(Path(sys.executable).with_name("oslo-config-validator")),
-            "--config-file",
-            str(generator),
-            "--input-file",
-            str(file),
-        ],
-        60,
+    site.wait()
+    assert child.stop() == 0
+    lines = [
+        line
+        for line in site.output("agent").splitlines()
+        if "log_config_append" in line and "WARNING" in line
+    ]
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize("name", ["kolla", "kolla 2025.1", "helm"])
+def test_the_validator_has_nothing_to_say(
+    name: str, site: deployed.Site
+) -> None:
+    """Check 4: kolla-ansible's validate-config, in each container."""
+    deployer = deployed.DEPLOYERS[name]
+    site.set_up(deployer)
+    generator = sandbox.ROOT / "tools/config/cyborg-config-generator.conf"
+    for service in deployed.SERVICES:
+        done = children.finish(
+            [
+                str(Path(sys.executable).with_name("oslo-config-validator")),
+                "--config-file",
+                str(generator),
+                "--input-file",
+                str(site.home(service) / deployer.name),
+            ],
+            60,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "not found" not in done.stdout + done.stderr
+        assert "ERROR" not in done.stderr
+
+
+def _devstack(site: deployed.Site) -> Iterator[sandbox.Node]:
+    sockets = Path(tempfile.mkdtemp(prefix="uwsgi-"))
+    node = sandbox.Node(
+        site.folder / "node",
+        BROKER_URL=site.vhost.url,
+        DATABASE_URL=site.values["database"] + "?charset=utf8",
+        # Its programs are not in a virtual environment of the node.
+        GLOBAL_VENV="False",
+        KEYSTONE_SERVICE_URI=site.values["auth_url"],
+        MEMCACHE_SERVERS=site.cache.address,
+        SERVICE_PASSWORD=identity.PASSWORD,
+        SOCKETS=str(sockets),
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "not found" not in done.stderr
+    node.install(Path(sys.executable).parent)
+    yield node
+    shutil.rmtree(sockets)
+
+
+@pytest.fixture
+def node(site: deployed.Site) -> Iterator[sandbox.Node]:
+    """A node of devstack's with this site's cloud."""
+    yield from _devstack(site)
+
+
+def test_what_devstacks_plugin_wrote_and_started_runs(
+    site: deployed.Site, node: sandbox.Node
+) -> None:
+    """Check 1's end: its own configuration, dbsync and commands.
+
+    `stack extra` has run the real cyborg-dbsync.
+    """
+    node.stack()
+    names = {
+        "cyborg-api": "api",
+        "cyborg-cond": "conductor",
+        "cyborg-agent": "agent",
+    }
+    socket = Path(node.variables["SOCKETS"], "cyborg-api.socket")
+    for unit, command in sandbox.named(node.calls, "started"):
+        words = command.split()
+        if unit == "cyborg-api":
+            words += ["--http-socket", f"127.0.0.1:{site.port}"]
+        service = names[unit]
+        site.launch(service, words, HOME=str(site.folder))
+    site.wait()
+    _serves(site)
+    for path, link in (
+        ("", "http://cloud.example/accelerator/v2"),
+        ("/v2", "http://cloud.example/accelerator/v2"),
+    ):
+        status, _, body = deployed.uwsgi_get(socket, "/accelerator", path)
+        assert status == 200
+        assert link in body.decode()
+    resources.wait_until(
+        lambda: len(site.devices()) == 3, 60, "devices as local.conf says"
+    )
+    codes = site.stop()
+    assert codes["conductor"] == codes["agent"] == 0
+    for service in site.children:
+        assert logs.tracebacks(site.output(service)) == []
+
+
+def test_tokens_are_cached_encrypted_where_memcached_is(
+    steady: deployed.Site,
+) -> None:
+    """Kolla's memcache_security_strategy."""
+    steady.devices()
+    hits = steady.cache.hits
+    kept = dict(steady.cache.kept)
+    assert kept
+    token = steady.cloud.keystone.token("admin").encode()
+    for key, (_, value) in kept.items():
+        assert token not in key + value
+        assert b"admin" not in value
+    for _ in range(20):
+        steady.devices()
+    assert steady.cache.hits > hits
+
+
+def test_requests_work_where_memcached_is_away(site: deployed.Site) -> None:
+    """All deployers name one; tokens are then asked for each time."""
+    deployer = deployed.DEPLOYERS["kolla 2025.1"]
+    site.values["memcached"] = f"127.0.0.1:{site.values['nobody']}"
+    site.set_up(deployer)
+    conf = site.home("api") / "cyborg.conf"
+    conf.write_text(
+        conf.read_text().replace("memcache_servers", "memcached_servers")
+    )
+    _dbsync(site, deployer)
+    site.launch(
+        "api",
+        site.command("api", deployer.api),
+        **site.environment("api"),
+    )
+    site.wait()
+    for _ in range(3):
+        site.devices()
+    site.stop()
+    site.judge()
 
 
 MISTAKES = {
@@ -263,10 +300,10 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_a_mistake_in_the_file_stops_the_service_naming_the_option(
-    site: Site, mistake: str
+    site: deployed.Site, mistake: str
 ) -> None:
     group, option, value = MISTAKES[mistake]
-    file = site.write("kolla.conf")
+    file = site.write("api", "kolla.conf", "cyborg.conf")
     text = file.read_text()
     lines = [
         line
@@ -284,3 +321,36 @@ def test_a_mistake_in_the_file_stops_the_service_naming_the_option(
     assert option in said
     assert value in said
     assert "Traceback" not in said
+
+
+def test_main_processes_hold_a_connection_to_the_broker(
+    steady: deployed.Site, started: float
+) -> None:
+    """Check 9: after a minute, and after all connections were lost."""
+    time.sleep(max(0, started + HELD_SECONDS - time.monotonic()))
+    watched = {
+        name: steady.children[name].pid for name in ("conductor", "agent")
+    }
+    for name, pid in watched.items():
+        assert deployed.broker_connections(pid), name
+    before = {
+        name: deployed.broker_connections(pid) for name, pid in watched.items()
+    }
+    steady.vhost.cut()
+    for name, pid in watched.items():
+        resources.wait_until(
+            lambda name=name, pid=pid: (
+                deployed.broker_connections(pid)
+                and not deployed.broker_connections(pid) & before[name]
+            ),
+            60,
+            f"{name} is connected again",
+        )
+        process = psutil.Process(pid)
+        assert f"cyborg-{name}" in " ".join(process.cmdline())
+        assert process.status()[0] in "drst"
+    steady.wait()
+    _serves(steady)
+    _one_line_each(steady, deployed.DEPLOYERS["kolla"])
+    codes = steady.stop()
+    assert codes["conductor"] == codes["agent"] == 0
