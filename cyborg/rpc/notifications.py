@@ -165,10 +165,14 @@ def sender(conf: cfg.ConfigOpts, service: str) -> Sender | None:
     is to be told, or where a broker cannot be used that way: then the log
     says so, for a notification is never worth a service.
     """
-    drivers: Sequence[str] = conf.oslo_messaging_notifications.driver
+    group = conf.oslo_messaging_notifications
+    drivers: Sequence[str] = group.driver
     if OFF.issuperset(drivers):
         return None
     try:
+        rpc_transport.refuse_misread(
+            oslo_messaging.TransportURL.parse(conf, group.transport_url)
+        )
         publisher = oslo_messaging.Notifier(
             oslo_messaging.get_notification_transport(conf),
             publisher_id=f"{service}:{conf.host}",

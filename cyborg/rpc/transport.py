@@ -62,11 +62,11 @@ def get_transport(conf: cfg.ConfigOpts) -> oslo_messaging.RPCTransport:
             f"[DEFAULT] transport_url: {type(error).__name__}, not a URL "
             "such as rabbit://user:password@host:5672/vhost"
         ) from None
-    _refuse_misread(url)
+    refuse_misread(url)
     return transport
 
 
-def _refuse_misread(url: oslo_messaging.TransportURL) -> None:
+def refuse_misread(url: oslo_messaging.TransportURL) -> None:
     """Raises service.Mistake where the library would take a part of the
     password for something else, which its errors then tell."""
     if any("/" in f"{host.username}{host.password}" for host in url.hosts):
