@@ -21,6 +21,7 @@ from tests.integration import instance
 from tests.integration.nova_process import NovaProcess
 from tests.integration.nova_process import RefusedError
 from tests.integration.nova_process import Server
+from tests.nova_stand_in import NovaStandIn
 from tests.sysfs import SysfsTree
 
 NIC_GROUP = {"resources:CUSTOM_NIC": "1", "trait:CUSTOM_VF": "required"}
@@ -292,6 +293,61 @@ def test_two_instances_keep_their_own(scene: Scene) -> None:
     (arq,) = second("arqs", resolved=True)
     assert arq["state"] == "Bound"
     second("destroy")
+
+
+@contextlib.contextmanager
+def _failing(nova: NovaStandIn) -> Iterator[None]:
+    nova.failure = 500
+    try:
+        yield
+    finally:
+        nova.failure = None
+
+
+@contextlib.contextmanager
+def _slow(nova: NovaStandIn) -> Iterator[None]:
+    nova.pause = 3
+    try:
+        yield
+    finally:
+        nova.pause = 0
+
+
+@pytest.mark.parametrize("trouble", [_failing, _slow, NovaStandIn.refusing])
+def test_nova_hears_of_a_bind_even_if_it_was_not_well(
+    scene: Scene,
+    trouble: Callable[[NovaStandIn], contextlib.AbstractContextManager[None]],
+) -> None:
+    cyborg = scene.cyborg
+    server = scene.server(profile=scene.profile(instance.FAKE_GROUP))
+    server.schedule(cyborg.provider_name, cyborg.root)
+    with trouble(cyborg.cloud.nova):
+        (bound,) = server("bind", hostname=cyborg.provider_name)
+        (arq,) = server("arqs", resolved=True)
+        assert (arq["uuid"], arq["state"]) == (bound, "Bound")
+    events = cyborg.cloud.nova.wait_for(server.uuid, 1)
+    assert {(event["tag"], event["status"]) for event in events} == {
+        (bound, "completed")
+    }
+    server("destroy")
+
+
+def test_what_nova_cannot_take_yet_holds_up_nobody_else(scene: Scene) -> None:
+    """One of two instances is on no host: 207, and a code for each."""
+    cyborg = scene.cyborg
+    nova = cyborg.cloud.nova
+    profile = scene.profile(instance.FAKE_GROUP)
+    early, other = (scene.server(profile=profile) for _ in range(2))
+    nova.codes[early.uuid] = 422
+    for server in (early, other):
+        server.schedule(cyborg.provider_name, cyborg.root)
+        server("bind", hostname=cyborg.provider_name)
+    nova.wait_for(other.uuid, 1)
+    assert nova.events_of(early.uuid) == []
+    (arq,) = early("arqs", resolved=True)
+    assert arq["state"] == "Bound"
+    early("destroy")
+    other("destroy")
 
 
 def test_a_bind_that_is_refused_leaves_no_request(scene: Scene) -> None:
