@@ -121,7 +121,8 @@ def _remove_abandoned(root: Path) -> None:
 def _slot() -> str:
     """What tells this process apart from those that count beside it."""
     if _place.slot is None:
-        assert _place.folder is not None
+        if _place.folder is None:
+            raise OSError("this process shares no directory")
         _place.slot = _take_slot(_place.folder)
     return _place.slot
 
