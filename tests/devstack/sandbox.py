@@ -108,7 +108,8 @@ class Node:
         """Have the real programs of the folder instead of stand-ins."""
         for name in INSTALLED:
             (self.bin / name).unlink()
-            (self.bin / name).symlink_to(folder / name)
+        for program in (folder / "uwsgi", *folder.glob("cyborg-*")):
+            (self.bin / program.name).symlink_to(program)
 
     def bash(
         self, script: str, environment: Mapping[str, str]
