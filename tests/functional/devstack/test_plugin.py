@@ -370,7 +370,7 @@ def test_the_configuration_may_be_anywhere(tmp_path: Path) -> None:
         ]
     ]
     ini = node.read(node.folder / "etc/cyborg/cyborg-api-uwsgi.ini")["uwsgi"]
-    assert ini["env"] == f"OS_CYBORG_CONFIG_FILES={file}"
+    assert ini["pyargv"] == f"--config-file {file}"
     commands = dict(named(calls, "started"))
     assert commands["cyborg-cond"].endswith(f"--config-file {file}")
 
