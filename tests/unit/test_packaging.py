@@ -108,6 +108,7 @@ ELSEWHERE = {
     "futurist",
     "jsonschema",
     "oslo-serialization",
+    "prometheus-client",  # oslo.messaging brings it
     "pyudev",
     "pyyaml",
     "requests",
