@@ -223,7 +223,6 @@ def owe_sync(session: orm.Session, hostname: str) -> models.Host:
         try:
             with session.begin_nested():
                 session.add(host)
-            return host
         except db_exception.DBDuplicateEntry:
             session.execute(_bump(hostname))
     found = session.scalars(

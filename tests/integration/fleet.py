@@ -140,7 +140,11 @@ class Fleet:
         self.links[label] = links
         user = self.cyborg.vhost.broker.rpartition("@")[0]
         auth_url = f"http://{links.keystone.address}/v3"
+        # Tokens are validated where the catalogue says that Keystone is.
+        region = resources.unique_name("region")
+        cloud.keystone.add_region(region, auth_url)
         environment = {
+            "OS_KEYSTONE_AUTHTOKEN__REGION_NAME": region,
             "OS_DEFAULT__TRANSPORT_URL": (
                 f"rabbit://{user}@{links.broker.address}"
                 f"/{self.cyborg.vhost.name}"

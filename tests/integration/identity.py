@@ -276,6 +276,12 @@ class Keystone:
             f"/roles/{found['id']}",
         )
 
+    def add_region(self, name: str, url: str) -> None:
+        """A region where Keystone itself is found at `url`."""
+        self.request("POST", "regions", {"region": {"id": name}})
+        (service,) = self.request("GET", "services?type=identity")["services"]
+        self._add_endpoints(service["id"], name, url)
+
     def add_endpoint(self, service_type: str, name: str, url: str) -> None:
         """Put a service into the catalogue, public and internal."""
         service = self.request(
@@ -283,15 +289,18 @@ class Keystone:
             "services",
             {"service": {"type": service_type, "name": name}},
         )["service"]
+        self._add_endpoints(service["id"], REGION, url)
+
+    def _add_endpoints(self, service: str, region: str, url: str) -> None:
         for interface in ("public", "internal"):
             self.request(
                 "POST",
                 "endpoints",
                 {
                     "endpoint": {
-                        "service_id": service["id"],
+                        "service_id": service,
                         "interface": interface,
-                        "region_id": REGION,
+                        "region_id": region,
                         "url": url,
                     }
                 },
