@@ -120,7 +120,13 @@ class _Binding:
         told = self._tell_again(done)
         if not wanted:
             return Outcome(told)
-        choices = self._choose(wanted, arqs)
+        try:
+            choices = self._choose(wanted, arqs)
+        except exception.Conflict:
+            # Has the same bind, sent twice, taken what this one lacks?
+            if arq_writes.read(session, list(arqs), project_scope) != arqs:
+                raise Overtaken from None
+            raise
         if not arq_writes.take_handles(
             session, [choice.handle.id for choice in choices]
         ):

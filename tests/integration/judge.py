@@ -153,6 +153,19 @@ class Judge:
         """How many changes of who has a handle `watch` has seen."""
         return int(self.rows("SELECT count(*) FROM handle_history")[0][0])
 
+    def units(self) -> list[str]:
+        """Who has which unit now, for whoever has to find out why."""
+        return [
+            str(dict(row._mapping))
+            for row in self.rows(
+                "SELECT p.rp_uuid, p.name, h.id, h.in_use, h.lost_at, a.uuid,"
+                " a.state, a.instance_uuid, a.updated_at FROM deployables p"
+                " JOIN attach_handles h ON h.deployable_id = p.id"
+                f" LEFT JOIN {ARQS} a ON a.attach_handle_id = h.id"
+                " ORDER BY p.id, h.id"
+            )
+        ]
+
     def _arqs(self, alive: Collection[str]) -> Iterator[str]:
         for row in self.rows(
             "SELECT a.uuid, a.state, a.instance_uuid, a.attach_handle_id,"

@@ -680,6 +680,8 @@ def test_random_operations_through_faults_leave_nothing_wrong(
             *(f"slowest {k}: {s:.2f} s" for k, s in run.slowest.items()),
         ]
     )
+    if run.wrong:
+        story += "\n" + "\n".join(judges.units())
     with capsys.disabled():
         print(f"\n{story}")
     assert not run.wrong, "\n".join([*run.wrong, story])

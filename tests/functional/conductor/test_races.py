@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from cyborg import exception
 from cyborg.conductor import requests
+from cyborg.db import arq_writes
 from cyborg.db import clock
 from cyborg.db import engine
 from cyborg.db import models
@@ -332,3 +333,28 @@ def test_ending_a_forsaken_bind_frees_nothing_that_another_has_taken(
         taking.join(30)
     assert here.states(other) == ["Bound"]
     assert here.used() == [here.arq(other[0]).attach_handle_id]
+
+
+def test_a_bind_that_is_repeated_while_it_commits_is_no_conflict(
+    conductors: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = conductors
+    here.report(device(accelerators=4))
+    arqs, instance = here.arqs(4), str(uuid.uuid4())
+    real = arq_writes.free_handles
+    first = threading.Thread(target=lambda: here.bind(arqs, instance=instance))
+
+    def overtaken(session: Any, deployables: Any) -> Any:
+        # Where binds for an instance are done one after another, the first
+        # to come has to end before this one.
+        if first.ident is None:
+            first.start()
+            first.join(2)
+        return real(session, deployables)
+
+    monkeypatch.setattr(arq_writes, "free_handles", overtaken)
+    there.bind(arqs, instance=instance)
+    first.join(30)
+    assert here.states(arqs) == ["Bound"] * 4
+    taken = [row for row in here.all(worlds.Handle) if row.in_use]
+    assert len(taken) == 4
