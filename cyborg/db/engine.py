@@ -151,12 +151,14 @@ def _session(bind: sa.Engine | sa.Connection) -> orm.Session:
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
-    """That retries were in vain is one line, not a traceback a request."""
+    """That retries were in vain is one line, not a traceback a request; so
+    is that a connection was lost, which the pool says when it is returned."""
     record.exc_info = None
     return True
 
 
-logging.getLogger("oslo_db.api").addFilter(_without_trace)
+for _name in ("oslo_db.api", "sqlalchemy.pool.impl.QueuePool"):
+    logging.getLogger(_name).addFilter(_without_trace)
 
 
 def retried(function: Callable[P, R]) -> Callable[P, R]:

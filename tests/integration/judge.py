@@ -166,6 +166,30 @@ class Judge:
             )
         ]
 
+    def claims(self) -> list[str]:
+        """What Placement says of each provider."""
+        placement = self._cyborg.cloud.placement
+        return [
+            f"{one['name']}: {placement.inventory(one['uuid'])} "
+            + str(
+                placement.request(
+                    "GET", f"/resource_providers/{one['uuid']}/allocations"
+                )
+            )
+            for root in self._roots.values()
+            for one in placement.children_of(root)
+        ]
+
+    def latest(self, number: int = 200) -> list[str]:
+        """The last changes of who has a handle, the newest first."""
+        return [
+            str(tuple(row))
+            for row in self.rows(
+                "SELECT id, happened, handle_id, arq_id, gain"
+                f" FROM handle_history ORDER BY id DESC LIMIT {number}"
+            )
+        ]
+
     def _arqs(self, alive: Collection[str]) -> Iterator[str]:
         for row in self.rows(
             "SELECT a.uuid, a.state, a.instance_uuid, a.attach_handle_id,"

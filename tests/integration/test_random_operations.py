@@ -314,6 +314,8 @@ class Client:
         }
         allowed = (202,) if server.trait == CALM else (202, 404, 409)
         answer = self.insist("bind", "PATCH", ARQS, body, allowed)
+        if answer.status_code not in allowed:
+            self.run.fail(f"it was for {server}")
         if answer.status_code == 202:
             server.bound = True
             self.poll(server)
@@ -681,7 +683,14 @@ def test_random_operations_through_faults_leave_nothing_wrong(
         ]
     )
     if run.wrong:
-        story += "\n" + "\n".join(judges.units())
+        story += "\n" + "\n".join(
+            [
+                *(str(one) for client in clients for one in client.servers),
+                *judges.claims(),
+                *judges.units(),
+                *judges.latest(),
+            ]
+        )
     with capsys.disabled():
         print(f"\n{story}")
     assert not run.wrong, "\n".join([*run.wrong, story])
