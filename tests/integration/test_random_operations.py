@@ -91,6 +91,9 @@ class Run:
         self.unknown_creates = 0
         self.wrong: list[str] = []
         self.over = threading.Event()
+        self.claiming = threading.Lock()
+        """Placement gives more than there is to claims at the same moment;
+        what nobody has claimed too much of must always be bound."""
         self.deaths = {label: [0.0, 0.0] for label in fleet.ports}
         """API -> when it was killed last, and when it was there again."""
         self.slowest: dict[str, float] = {}
@@ -301,7 +304,9 @@ class Client:
             server.host = self.random.choice(self.run.fleet.hosts)
             return
         candidate = self.random.choice(found)
-        if placement.try_allocate(server.uuid, candidate, "demo"):
+        with self.run.claiming:
+            claimed = placement.try_allocate(server.uuid, candidate, "demo")
+        if claimed:
             (server.provider,) = candidate["allocations"]
         self.run.count()
 
