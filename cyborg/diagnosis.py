@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import os
 import re
 import sys
 import threading
@@ -69,18 +70,30 @@ def prepare(conf: cfg.ConfigOpts) -> None:
         return
     try:
         Report.setup_autorun(
-            _Version(), conf.prog, conf=conf, setup_signal=False
+            _Version(), _author(conf), conf=conf, setup_signal=False
         )
     except OSError as error:
         LOG.warning("[oslo_reports] file_event_handler: %s", error)
 
 
 def write(conf: cfg.ConfigOpts) -> None:
-    """Tell on stderr, or in a new file of `[oslo_reports] log_dir`."""
-    Report.handle_signal(
-        _Version(), conf.prog, conf.oslo_reports.log_dir, None
-    )
-    sys.stderr.flush()
+    """Tell on stderr, or in a new file of `[oslo_reports] log_dir`.
+
+    Where neither takes it the log says so: whoever asks disturbs nothing.
+    """
+    try:
+        Report.handle_signal(
+            _Version(), _author(conf), conf.oslo_reports.log_dir, None
+        )
+        sys.stderr.flush()
+    except (OSError, ValueError) as error:
+        LOG.warning("A report could not be written: %s", error)
+
+
+def _author(conf: cfg.ConfigOpts) -> str:
+    """What names a report's file: workers that are asked together would
+    else write the same one."""
+    return f"{conf.prog}-{os.getpid()}"
 
 
 def _threads() -> Any:
