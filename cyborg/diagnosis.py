@@ -28,7 +28,10 @@ from cyborg import metrics
 LOG = logging.getLogger(__name__)
 
 HIDDEN = "***"
-_PASSWORD = re.compile(r"(//[^/@:\s]*:)[^/@\s]+@")
+_SECRETIVE = re.compile(r"password|secret|passphrase|connection_parameters")
+"""Names of options that hold a secret which their library has not declared
+as one."""
+_PASSWORD = re.compile(r"(//[^/@:\s]*:)[^/\s]+@")
 """Of a URL in an option that nobody has declared to be a secret."""
 
 
@@ -130,7 +133,9 @@ def _configuration(conf: cfg.ConfigOpts | None) -> Any:
 
 def _values(section: Any, options: dict[str, Any]) -> dict[str, object]:
     return {
-        name: HIDDEN if known["opt"].secret else _value(section, name)
+        name: HIDDEN
+        if known["opt"].secret or _SECRETIVE.search(name)
+        else _value(section, name)
         for name, known in options.items()
     }
 

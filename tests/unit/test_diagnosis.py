@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
 from keystonemiddleware import opts as middleware
 from oslo_config import cfg
+from oslo_messaging import opts as messaging
 
 import cyborg.conf
 from cyborg import diagnosis
@@ -72,6 +75,41 @@ def test_a_report_holds_no_secret(
     assert "https://user:***@cloud.example/a" in told
 
 
+def test_what_a_library_has_not_declared_a_secret_is_none_the_less(
+    armed: cfg.ConfigOpts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for group, options in messaging.list_opts():
+        armed.register_opts(options, group=group)
+    armed.set_override(
+        "ssl_client_key_password", SECRET, "oslo_messaging_kafka"
+    )
+    armed.set_override(
+        "connection_parameters", f"password={SECRET}", "database"
+    )
+    armed.set_override(
+        "public_endpoint", f"https://a:x@{SECRET}@h,b:{SECRET}@i/a", "api"
+    )
+    diagnosis.write(armed)
+    told = capfd.readouterr().err
+    assert SECRET not in told
+    assert "ssl_client_key_password = ***" in told
+
+
+@pytest.mark.parametrize("problem", ["full", "closed"])
+def test_a_report_that_nobody_takes_is_a_line_in_the_log(
+    armed: cfg.ConfigOpts,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as stream:
+        if problem == "closed":
+            stream.close()
+        monkeypatch.setattr("sys.stderr", stream)
+        diagnosis.write(armed)
+    assert "A report could not be written" in caplog.text
+
+
 def test_an_option_that_cannot_be_read_costs_only_itself(
     armed: cfg.ConfigOpts, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +129,7 @@ def test_a_report_goes_to_its_directory(
     armed.set_override("log_dir", str(tmp_path), "oslo_reports")
     diagnosis.write(armed)
     (written,) = tmp_path.iterdir()
+    assert f"-{os.getpid()}_gurumeditation_" in written.name
     assert "Guru Meditation" in written.read_text()
     assert "Guru Meditation" not in capfd.readouterr().err
 
