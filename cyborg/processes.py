@@ -76,6 +76,9 @@ class _Supervisor:
         # A signal between the fork and the child's own handlers would run
         # ours in the child.
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        if self._stopping:  # nobody would tell the new one
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            return
         child = os.fork()
         if child == 0:
             self._be_worker(parent, signals)
