@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterable
 from collections.abc import Mapping
 from socketserver import ThreadingMixIn
@@ -29,6 +31,10 @@ LOG = logging.getLogger(__name__)
 PATH = "/metrics"
 CLIENT_SECONDS = 10
 """How long a reader may take for each step."""
+READER_SECONDS = 30
+"""How long a reader may take in all."""
+READERS = 16
+"""Who reads at a time, each in a thread, at most."""
 
 _PROXIED = ("HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_REAL_IP", "HTTP_X_FORWARDED")
 """What a proxy adds to a request begins so."""
@@ -51,8 +57,12 @@ class Door:
         """Whether the sender of this request may read metrics."""
         if any(name.startswith(_PROXIED) for name in environ):
             return False
+        return self.knows(environ.get("REMOTE_ADDR", ""))
+
+    def knows(self, sender: str) -> bool:
+        """Whether this address is listed."""
         try:
-            address = ipaddress.ip_address(environ.get("REMOTE_ADDR", ""))
+            address = ipaddress.ip_address(sender)
         except ValueError:
             return False
         mapped = getattr(address, "ipv4_mapped", None)
@@ -104,7 +114,7 @@ class MetricsListener:
         section = self._conf.metrics
         place = (section.host_ip.strip("[]"), section[self._option])
         try:
-            server = _Server(place, _context(section))
+            server = _Server(place, _context(section), self._door)
         except OSError as error:
             LOG.warning(
                 "[metrics] host_ip, %s, ssl_*: no metrics are served on %s "
@@ -150,12 +160,21 @@ class _Handler(simple_server.WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, simple_server.WSGIServer):
+    """Hangs up on strangers, and on whoever is one too many or too slow: a
+    reader costs a thread, and nobody else's work shall want for one."""
+
     daemon_threads = True
+    request_queue_size = READERS
 
     def __init__(
-        self, place: tuple[str, int], context: ssl.SSLContext | None
+        self,
+        place: tuple[str, int],
+        context: ssl.SSLContext | None,
+        door: Door,
     ) -> None:
         self._context = context
+        self._door = door
+        self._began: dict[Any, float] = {}
         if ":" in place[0]:
             self.address_family = socket.AF_INET6
         super().__init__(place, _Handler)
@@ -178,6 +197,31 @@ class _Server(ThreadingMixIn, simple_server.WSGIServer):
                 connection, server_side=True, do_handshake_on_connect=False
             )
         return connection, address
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether this one is answered."""
+        return len(self._began) < READERS and self._door.knows(
+            client_address[0]
+        )
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer, in a thread."""
+        self._began[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Hang up."""
+        self._began.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Twice a second: hang up on those who take too long."""
+        super().service_actions()
+        late = time.monotonic() - READER_SECONDS
+        for request, began in self._began.copy().items():
+            if began < late:
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A reader that went away, or does not shake hands."""
