@@ -23,6 +23,7 @@ from cyborg.db import engine
 from cyborg.db import models
 from cyborg.db import notices
 from cyborg.db import query
+from cyborg.notification import DevicePayload
 from cyborg.notification import Event
 
 
@@ -147,7 +148,11 @@ def set_device_status(
             session.execute(_bump(hostname.scalar_subquery()))
         found = session.execute(
             sa.select(
-                device.id, device.hostname, device.device_state, models.Host
+                device.id,
+                device.hostname.label("host_name"),
+                device.device_state,
+                models.Host,
+                *notices.device_columns(session),
             )
             .outerjoin(models.Host, _belongs(device.hostname))
             .where(chosen)
@@ -156,13 +161,14 @@ def set_device_status(
             raise devices.missing("device", uuid)
         alone = bool(changed.rowcount)
         if alone:
-            notices.devices(session, Event.DEVICE_UPDATED, [found[0].id])
+            told = (DevicePayload(*row[4:]) for row in found[:1])
+            notices.add(session, Event.DEVICE_UPDATED, told)
         if status == "enabled" and found[0].device_state in cleaning.STATES:
             cleaning.retry(session, found[0].id, clock.after(0))
             alone = False
-        host = _chosen(found[0].hostname, [row.Host for row in found])
+        host = _chosen(found[0].host_name, [row.Host for row in found])
         if host is None:
-            return owe_sync(session, found[0].hostname), False
+            return owe_sync(session, found[0].host_name), False
         return host, alone
 
 

@@ -28,6 +28,7 @@ from cyborg.db import engine
 from cyborg.db import hosts
 from cyborg.db import jobs
 from cyborg.db import models
+from cyborg.notification import Notice
 from tests import databases
 from tests.functional.conductor import world as worlds
 from tests.functional.conductor.test_preparing import t4
@@ -360,10 +361,17 @@ def test_an_audit_of_a_host_where_nothing_is_wrong_costs_one_call(
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("heard", [False, True], ids=["quiet", "heard"])
 def test_enabling_and_disabling_costs_five_statements(
-    crowded: Callable[[int], World], placement: PlacementService
+    crowded: Callable[[int], World],
+    placement: PlacementService,
+    heard: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = crowded(0)
+    told: list[Notice] = []
+    if heard:
+        monkeypatch.setattr(world.database, "listener", told.extend)
     root = placement.create_provider("compute-1.example.org")
     world.report(device(accelerators=64), provider_uuid=root)
     sync = Synchronizer(
@@ -394,6 +402,8 @@ def test_enabling_and_disabling_costs_five_statements(
         assert changed
         assert len(counter.statements) <= 5, counter.statements
         assert len(calls) <= 2 + 1
+        assert [one.payload.uuid for one in told] == [row.uuid] * heard
+        told.clear()
         inventory = placement.inventories(provider_of())["FPGA"]
         assert inventory["reserved"] == reserved
         assert inventory["max_unit"] == inventory["total"] == 64
