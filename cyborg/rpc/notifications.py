@@ -77,7 +77,9 @@ class Sender:
         context = cyborg_context.current()
         with self._changed:
             for notice in told:
-                if len(self._waiting) < self._room:
+                if self._stopped:
+                    _say_unpublished(notice, "the service stops")
+                elif len(self._waiting) < self._room:
                     self._waiting.append(_Waiting(context, notice))
                 else:
                     self._lose()
@@ -127,13 +129,17 @@ class Sender:
             say(waiting.context, event.value, notification.encode(payload))
         except Exception as error:
             # Outermost loop of the thread.
-            LOG.warning(
-                "Notification %s of %s was not published: %s",
-                event.value,
-                payload.uuid,
-                type(error).__name__,
-            )
+            _say_unpublished(waiting.notice, type(error).__name__)
             LOG.debug("It failed thus:", exc_info=True)
+
+
+def _say_unpublished(notice: notification.Notice, why: str) -> None:
+    LOG.warning(
+        "Notification %s of %s was not published: %s",
+        notice.event.value,
+        notice.payload.uuid,
+        why,
+    )
 
 
 class Telling(Protocol):

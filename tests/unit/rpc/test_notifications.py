@@ -120,6 +120,16 @@ def test_a_stop_does_not_wait_for_ever(
     assert "2 notifications were not published" in caplog.text
 
 
+def test_what_is_told_after_the_end_is_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sender = notifications.Sender(Recorder())
+    sender.start()
+    sender.stop(30)
+    sender.send([notice("late")])
+    assert "bind.end of late was not published" in caplog.text
+
+
 def test_a_failure_is_one_line_and_the_next_goes_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
