@@ -134,10 +134,11 @@ def _observe(
 
 @contextlib.contextmanager
 def _unfailing() -> Iterator[None]:
-    """A full disk costs a number, and nothing else."""
+    """A full disk or a broken file costs numbers, and nothing else."""
     try:
         yield
-    except OSError:
+    except Exception:
+        # The library meets files that it could not open as TypeErrors.
         LOG.debug("A number was not noted.", exc_info=True)
 
 

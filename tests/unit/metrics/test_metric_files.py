@@ -180,6 +180,30 @@ def test_a_disk_that_takes_no_more_costs_the_sum_and_kills_nobody(
     assert "each tells its own" in told
 
 
+def test_files_that_cannot_be_opened_fail_nothing_that_is_counted(
+    tmp_path: Path,
+) -> None:
+    run(
+        """
+        from prometheus_client import values
+        metrics.begin("p", "1", sys.argv[1], workers=2)
+        ask()
+
+        def refuse(_name):
+            raise OSError("too many open files")
+
+        def work():
+            opened, values.MmapedDict = values.MmapedDict, refuse
+            ask()
+            values.MmapedDict = opened
+            ask()
+
+        child(work)
+        """,
+        tmp_path,
+    )
+
+
 def test_alone_nothing_is_written_whatever_the_environment_says(
     tmp_path: Path,
 ) -> None:
