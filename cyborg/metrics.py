@@ -83,7 +83,7 @@ _passed = prometheus_client.Counter(
 )
 _passed_at = prometheus_client.Gauge(
     "cyborg_conductor_last_pass_timestamp_seconds",
-    "When such a pass last succeeded.",
+    "When such a pass last succeeded; 0 where none has yet.",
     ("work",),
     multiprocess_mode="max",
     registry=_registry,
@@ -177,8 +177,9 @@ def passed(work: str, succeeded: bool) -> None:
     """Note that a conductor looked for what is due."""
     with _unfailing():
         _passed.labels(work, "ok" if succeeded else "failed").inc()
+        at = _passed_at.labels(work)  # told as 0 until one has succeeded
         if succeeded:
-            _passed_at.labels(work).set(time.time())
+            at.set(time.time())
 
 
 def add(collector: Collector) -> None:

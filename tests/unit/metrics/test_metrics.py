@@ -42,6 +42,12 @@ def test_what_is_timed_says_how_it_ended() -> None:
     assert 'method="GET",outcome="failed",service="nova"' in found
 
 
+def test_a_pass_that_has_never_succeeded_is_told() -> None:
+    name = "cyborg_conductor_last_pass_timestamp_seconds"
+    metrics.passed("hopeless", succeeded=False)
+    assert f'{name}{{work="hopeless"}} 0.0' in metrics.text().decode()
+
+
 @pytest.mark.parametrize(
     ("networks", "sender", "headers", "is_open"),
     [
