@@ -216,7 +216,7 @@ def show_states(
     """
     # One after another: what is read before another commits is not all.
     before = session.execute(
-        sa.select(Device.id, Device.device_state)
+        sa.select(Device.id, Device.device_state, Device.clean_error)
         .where(Device.id.in_(sorted(devices)))
         .order_by(Device.id)
         .with_for_update()
@@ -240,24 +240,23 @@ def show_states(
         )
         .execution_options(synchronize_session=False)
     )
-    _tell_changed(session, {row.id: row.device_state for row in before})
+    _tell_changed(session, {row.id: row for row in before})
 
 
-def _tell_changed(
-    session: orm.Session, before: Mapping[int, str | None]
-) -> None:
-    """Tells of those of these devices that show another state now."""
+def _tell_changed(session: orm.Session, before: Mapping[int, object]) -> None:
+    """Tells of those of these devices that show another state now, or
+    another reason of it."""
     if not notices.wanted(session):
         return
     rows = session.execute(
-        sa.select(Device.id, Device.device_state).where(
+        sa.select(Device.id, Device.device_state, Device.clean_error).where(
             Device.id.in_(sorted(before))
         )
     )
     notices.devices(
         session,
         Event.DEVICE_UPDATED,
-        [row.id for row in rows if row.device_state != before[row.id]],
+        [row.id for row in rows if row != before[row.id]],
     )
 
 

@@ -2,8 +2,8 @@
 """What a transaction did, noted within it for whoever is told afterwards.
 
 Where nobody listens nothing is noted, and no statement is spent.  Where
-somebody does, a change of any number of rows costs one statement more; a
-transaction that is rolled back has told nothing.
+somebody does, a change of any number of rows costs one statement more for
+each event; a transaction that is rolled back has told nothing.
 """
 
 from __future__ import annotations

@@ -214,6 +214,33 @@ def test_a_device_that_is_cleaned_is_told_each_time_it_shows_another_state(
     assert len(states) == len(set(states)), states
 
 
+def test_a_device_is_told_of_again_where_another_unit_cannot_be_cleaned(
+    told: Told, database: engine.Database
+) -> None:
+    reasons = iter(["no answer", "locked"])
+
+    def clean(_order: UnitsOrder) -> CleanResult:
+        raise exception.DeviceFailed(next(reasons))
+
+    hosts = worlds.Hosts()
+    hosts.on_clean = clean
+    world = worlds.make(database, hosts=hosts, started=True)
+    try:
+        world.report(device(accelerators=2, clean_seconds=60))
+        for reason in ("no answer", "locked"):
+            (one,) = world.arqs()
+            world.bind([one])
+            world.delete(one)
+            worlds.wait_until(
+                lambda reason=reason: any(
+                    reason in (_device(one).status_reason or "")
+                    for one in told.of(Event.DEVICE_UPDATED)
+                )
+            )
+    finally:
+        world.close()
+
+
 @pytest.mark.parametrize("count", [1, 8])
 def test_telling_costs_at_most_one_statement_and_none_where_nobody_listens(
     database: engine.Database, world: World, count: int
