@@ -19,13 +19,12 @@ class Gauges:
 
     def collect(self) -> Iterator[core.Metric]:
         """The families of metrics."""
-        told = self._reporter.told_at
-        if told is not None:
-            yield core.GaugeMetricFamily(
-                "cyborg_agent_last_report_timestamp_seconds",
-                "When a conductor last took the report of this host.",
-                value=told,
-            )
+        yield core.GaugeMetricFamily(
+            "cyborg_agent_last_report_timestamp_seconds",
+            "When a conductor last took the report of this host; 0 where "
+            "none has yet.",
+            value=self._reporter.told_at or 0,
+        )
         found = self._reporter.findings
         if found is None:
             return

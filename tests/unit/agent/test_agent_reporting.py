@@ -12,6 +12,7 @@ import pytest
 from cyborg import exception
 from cyborg import inventory
 from cyborg.agent import discovery
+from cyborg.agent import gauges
 from cyborg.agent import provider
 from cyborg.agent import reporting
 
@@ -134,6 +135,13 @@ def test_the_first_report_is_the_whole_host_with_its_provider(setting):
         "host", "host.name", "uuid-1", (device("01"),)
     )
     assert setting.conductor.quiet()
+
+
+def test_that_a_host_has_never_reported_is_told(setting):
+    (family,) = gauges.Gauges(setting.reporter).collect()
+    assert family.name == "cyborg_agent_last_report_timestamp_seconds"
+    assert [sample.value for sample in family.samples] == [0]
+    setting.start()
 
 
 def test_unchanged_hardware_costs_a_heartbeat(setting):
