@@ -25,10 +25,13 @@ from cyborg.audit.findings import Finding
 from cyborg.audit.findings import Kind
 from cyborg.audit.state import State
 from cyborg.audit.tree_checks import Allocation
+from cyborg.clients.placement_survey import Entry
 from cyborg.clients.placement_survey import Survey
 from cyborg.conductor import departed
+from cyborg.db import fleet
 from cyborg.db import repairs
 from cyborg.db.engine import Database
+from cyborg.db.engine import retried
 
 LOG = logging.getLogger(__name__)
 
@@ -67,10 +70,10 @@ class Syncs(Protocol):
 
 
 class Trees(Protocol):
-    """What makes one tree of Placement as it is wanted."""
+    """What removes our providers from a tree of Placement."""
 
-    def reconcile(self, root_uuid: str, wanted: tuple[()]) -> bool:
-        """Removes what is ours below a root."""
+    def remove(self, root_uuid: str, uuid: str) -> bool:
+        """Removes one that is ours, or closes it while it is in use."""
 
 
 class Healer:
@@ -194,10 +197,11 @@ class Healer:
     ) -> repairs.Repair | str:
         if self._trees is None:
             return "there is no Placement"
+        entry: Entry = finding.facts
+        if _is_root(self._database, entry.root):
+            return repairs.OVERTAKEN
         try:
-            return repairs.Repair(
-                self._trees.reconcile(finding.facts.root, ())
-            )
+            return repairs.Repair(self._trees.remove(entry.root, entry.uuid))
         except exception.NotFound:
             return repairs.OVERTAKEN
 
@@ -228,6 +232,13 @@ class Healer:
         before = state.rows.now - dt.timedelta(seconds=state.patience.vanish)
         left = departed.remove(self._database, finding.facts, before)
         return left or repairs.Repair(True)
+
+
+@retried
+def _is_root(database: Database, provider_uuid: str) -> bool:
+    """Whether a host has this root by now."""
+    with database.reader() as session:
+        return fleet.is_root(session, provider_uuid)
 
 
 def plan(finding: Finding, named: frozenset[Kind]) -> Outcome:

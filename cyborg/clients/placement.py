@@ -71,6 +71,16 @@ class Placement:
             self._finish(tree, wanted, tree.reconcile)
             return tree.written
 
+    def remove(self, root_uuid: str, uuid: str) -> bool:
+        """Make one of our providers below `root_uuid` go, and no other.
+
+        Whether it was there to be changed.  Raises as `reconcile` does.
+        """
+        tree = self._tree(root_uuid)
+        with tree.lock:
+            self._finish(tree, (), lambda: tree.remove(uuid))
+            return tree.written
+
     def refresh_inventories(
         self, root_uuid: str, wanted: Sequence[WantedProvider]
     ) -> None:

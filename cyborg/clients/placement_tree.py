@@ -89,6 +89,14 @@ class HostTree:
             ),
         ]
 
+    def remove(self, uuid: str) -> list[str]:
+        """Make one of ours go, after `read`; why it was refused."""
+        known = self._known.get(uuid)
+        if known is None:
+            return []
+        refusal = _refusal(self._remove, uuid)
+        return [f"{known.name}: {refusal}"] if refusal else []
+
     def refresh_inventories(self) -> list[str]:
         """Make the inventories of what is wanted right, unread, after `read`.
 

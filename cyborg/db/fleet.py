@@ -68,6 +68,12 @@ def all_hosts(session: orm.Session) -> list[HostRow]:
     return [HostRow(*row) for row in rows]
 
 
+def is_root(session: orm.Session, provider_uuid: str) -> bool:
+    """Whether that provider is a host's root (1 statement)."""
+    found = sa.select(Host.id).where(Host.provider_uuid == provider_uuid)
+    return session.execute(found).first() is not None
+
+
 def unknown_hostnames(session: orm.Session) -> list[str]:
     """What devices call a host that no agent has reported (1 statement)."""
     named = sa.select(Host.id).where(Host.name == Device.hostname)
