@@ -50,6 +50,13 @@ ON_REQUEST = frozenset(
 be told from what another cloud, or a host that is away, still needs."""
 
 
+UNCERTAIN = (
+    "no agent has said yet whether its device must be cleaned first: start"
+    " the agent of this release on its host"
+)
+"""Why a unit is not given back."""
+
+
 class Action(enum.Enum):
     """What heals it, in words for a table."""
 

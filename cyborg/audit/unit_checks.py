@@ -7,6 +7,7 @@ import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
 
+from cyborg.audit.findings import UNCERTAIN
 from cyborg.audit.findings import Action
 from cyborg.audit.findings import Finding
 from cyborg.audit.findings import Kind
@@ -50,10 +51,7 @@ def _unheld(state: State, unit: Unit) -> Iterator[Finding]:
         explanation = "waits for a job that has ended or is not there"
     if action and not (unit.is_known or unit.is_lost):
         action = None
-        refusal = (
-            "no agent has said yet whether its device must be cleaned first:"
-            " start the agent of this release on its host"
-        )
+        refusal = UNCERTAIN
     yield Finding(
         kind, unit.uuid, unit.hostname, explanation, action, refusal, unit
     )

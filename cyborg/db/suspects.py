@@ -48,6 +48,9 @@ class Request:
     job_state: str | None
     """Of the job that ends its bind; None where there is no such job."""
     changed_at: dt.datetime | None
+    is_uncertain: bool = False
+    """It holds a handle of which no agent of ours has said yet if it must be
+    cleaned."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,8 +141,16 @@ def requests(session: orm.Session) -> list[Request]:
             Handle.deployable_id,
             Job.state,
             sa.func.coalesce(Arq.updated_at, Arq.created_at),
+            sa.and_(
+                Handle.id.is_not(None),
+                Handle.lost_at.is_(None),
+                Device.lost_at.is_(None),
+                Device.driver.is_(None),
+            ),
         )
         .outerjoin(Handle, Handle.id == Arq.attach_handle_id)
+        .outerjoin(Deployable, Deployable.id == Handle.deployable_id)
+        .outerjoin(Device, Device.id == Deployable.device_id)
         .outerjoin(Job, Job.id == Arq.job_id)
         .where(
             sa.or_(
