@@ -20,6 +20,7 @@ from typing import Any
 from typing import TypeVar
 
 from cyborg import exception
+from cyborg.audit import departures
 from cyborg.audit.state import Patience
 from cyborg.audit.state import Rows
 from cyborg.audit.state import State
@@ -276,17 +277,19 @@ class Gatherer:
             for each in (tree.providers if tree else ())
             for consumer in each.allocations
         }
+        # That one is gone is asked again in each look: it is the ground on
+        # which something is destroyed.
         left = sorted(
             wanted
             - {
                 key
                 for key, server in self._servers.items()
-                if server.fate is not Fate.UNTOLD
+                if server.fate not in (Fate.UNTOLD, Fate.GONE)
             }
         )
-        if len(left) > FEW:
+        if len(left) > FEW and not self._servers:
             left = self._listed(servers, left, state)
-        self._find(servers, left)
+        self._find(servers, left, departures.ours(state))
 
     def _listed(
         self, servers: Servers, wanted: Sequence[str], state: State
@@ -311,14 +314,21 @@ class Gatherer:
             return sorted(left)
         return sorted(left)
 
-    def _find(self, servers: Servers, wanted: Sequence[str]) -> None:
-        patience = _Endurance()
+    def _find(
+        self, servers: Servers, wanted: Sequence[str], ours: frozenset[str]
+    ) -> None:
+        nova, placement = _Endurance(), _Endurance()
+        survey = self._sources.survey
 
         def find(uuid: str) -> Server:
             try:
-                return patience.call(lambda: servers.find(uuid))
+                found = nova.call(lambda: servers.find(uuid))
+                if found.fate is not Fate.GONE or survey is None:
+                    return found
+                claim = placement.call(lambda: survey.claim(uuid))
             except exception.Unavailable as error:
                 return Server(Fate.UNTOLD, why=str(error))
+            return departures.judged(claim, ours)
 
         for uuid, server in self._each(find, wanted, "instances", len(wanted)):
             self._servers[uuid] = server

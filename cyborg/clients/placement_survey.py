@@ -28,6 +28,9 @@ CONSUMERS = "placement 1.28"
 """The first with generations of consumers, by which an allocation is changed
 only as it was read."""
 
+TYPED = "placement 1.38"
+"""The first that tells what a consumer is; older ones are asked without."""
+
 CONCURRENT = "placement.concurrent_update"
 
 ATTEMPTS = 3
@@ -65,6 +68,15 @@ class Tree:
     others: frozenset[str] = frozenset()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claim:
+    """What a consumer has, in all of Placement."""
+
+    kind: str
+    """What it is said to be, in capitals; empty where nobody has said."""
+    providers: frozenset[str]
+
+
 class Survey:
     """Looks at Placement; one object serves many threads.
 
@@ -82,6 +94,17 @@ class Survey:
     def owned(self) -> list[Entry]:
         """Every provider that carries our trait (1 call)."""
         return self._listed({"required": inventory.OWNER_TRAIT})
+
+    def claim(self, consumer: str) -> Claim:
+        """What a consumer has (1 call, 2 where Placement is older)."""
+        path = f"/allocations/{consumer}"
+        status, found = self._api.send("GET", path, version=TYPED)
+        if status != 200:
+            found = self._read(path, None, CONSUMERS)
+        kind = str(found.get("consumer_type") or "unknown")
+        return Claim(
+            "" if kind == "unknown" else kind, frozenset(found["allocations"])
+        )
 
     def known_traits(self, names: Iterable[str]) -> frozenset[str]:
         """Those of these traits that Placement has."""

@@ -168,8 +168,13 @@ def test_what_nova_cannot_tell_of_is_left_alone(
         (missed,) = told(done)["unchecked"]
         assert missed["what"] == f"whether {count} instances still exist"
     assert unasked.returncode == NOTHING_WRONG, unasked.stdout
+    unlikely = manage("heal", "--format", "json")
+    assert unlikely.returncode == UNCHECKED
+    (missed,) = told(unlikely)["unchecked"]
+    assert "Placement still has" in missed["why"]
     assert cloud.dump() == before
 
+    cloud.placement.release(server.uuid)
     healed = manage("heal", "--kind", "orphaned-arq", "--format", "json")
     assert healed.returncode == NOTHING_WRONG, healed.stdout
     assert keys(told(healed)["outcomes"]) == {

@@ -102,16 +102,18 @@ class Cloud:
             lambda _: None,
         )
 
+    def healer(self, **values: Any) -> Healer:
+        return Healer(
+            self.database,
+            self.sources(**values).survey,
+            self.client,
+            self.world.work.sync,
+        )
+
     def heal(self, *kinds: Kind, **values: Any) -> running.Heal:
-        sources = self.sources(**values)
         return running.heal(
-            gathering.Gatherer(sources),
-            Healer(
-                self.database,
-                sources.survey,
-                self.client,
-                self.world.work.sync,
-            ),
+            gathering.Gatherer(self.sources(**values)),
+            self.healer(**values),
             running.Choice(frozenset(kinds)),
             lambda _: None,
         )
@@ -187,16 +189,26 @@ class Site:
         self.allocate(instance, units)
         arqs = self.cloud.world.arqs(units)
         self.cloud.world.bind(arqs, self.provider, instance)
+        # That Nova was told is noted by a thread of the conductor.
+        worlds.wait_until(
+            lambda: all(
+                self.cloud.world.arq(one).event_due_at is None for one in arqs
+            )
+        )
         self.cloud.settle()
         return instance, arqs[0]
 
-    def allocate(self, consumer: str, units: int = 1) -> None:
+    def allocate(
+        self, consumer: str, units: int = 1, *, root: bool = True
+    ) -> None:
+        """As Nova does; without `root` as what is left of an instance."""
+        host = {self.cloud.root: {"resources": {"VCPU": 1}}} if root else {}
         self.cloud.placement.ask(
             "PUT",
             f"/allocations/{consumer}",
             {
                 "allocations": {
-                    self.cloud.root: {"resources": {"VCPU": 1}},
+                    **host,
                     self.provider: {"resources": {"FPGA": units}},
                 },
                 "project_id": placement_module.PROJECT,

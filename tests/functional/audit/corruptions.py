@@ -200,7 +200,7 @@ def stale_trait(site: Site) -> str:
 
 def allocation_without_arq(site: Site) -> str:
     consumer = str(uuid.uuid4())
-    site.allocate(consumer)
+    site.allocate(consumer, root=False)
     return f"{site.provider}/{consumer}"
 
 

@@ -21,6 +21,7 @@ from cyborg.clients.nova_servers import Fate
 from cyborg.db import models
 from cyborg.db import repairs
 from cyborg.db import suspects
+from tests import placement as placement_module
 from tests.functional.audit import corruptions
 from tests.functional.audit.cloud import Arq
 from tests.functional.audit.cloud import Cloud
@@ -77,15 +78,93 @@ def test_a_migrations_allocation_stays(clouds: Clouds) -> None:
     assert cloud.dump() == before
 
 
-def test_only_our_provider_is_taken_from_an_allocation(
+def test_another_clouds_nova_is_not_believed(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    cloud.sites[0].boot()
+    # What happens where [nova] region_name is not set and there are two.
+    cloud.nova.servers.clear()
+    before = cloud.dump()
+
+    healed = cloud.heal()
+
+    assert results(healed) == {}
+    (missed,) = healed.unchecked
+    assert "region_name" in missed.why
+    assert cloud.dump() == before
+
+
+def test_of_a_consumer_that_has_something_else_nothing_is_taken(
     clouds: Clouds,
 ) -> None:
     cloud = clouds("sqlite", 1)
-    subject = corruptions.allocation_without_arq(cloud.sites[0])
-    cloud.heal()
-    consumer = subject.partition("/")[2]
-    left = cloud.placement.ask("GET", f"/allocations/{consumer}")
-    assert set(left["allocations"]) == {cloud.root}
+    cloud.sites[0].allocate(str(uuid.uuid4()))
+    before = cloud.dump()
+    assert results(cloud.heal()) == {
+        Kind.ALLOCATION_WITHOUT_ARQ: Result.REFUSED
+    }
+    assert cloud.dump() == before
+
+
+def test_an_allocation_that_is_none_of_novas_stays(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    consumer = str(uuid.uuid4())
+    cloud.placement.ask(
+        "PUT",
+        f"/allocations/{consumer}",
+        {
+            "allocations": {
+                cloud.sites[0].provider: {"resources": {"FPGA": 1}}
+            },
+            "project_id": placement_module.PROJECT,
+            "user_id": placement_module.USER,
+            "consumer_generation": None,
+            "consumer_type": "OPERATOR",
+        },
+    )
+    before = cloud.dump()
+    assert results(cloud.heal()) == {
+        Kind.ALLOCATION_WITHOUT_ARQ: Result.REFUSED
+    }
+    assert cloud.dump() == before
+
+
+def test_that_an_instance_is_gone_is_asked_twice(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    site = cloud.sites[0]
+    instance, arq = site.boot()
+    cloud.placement.release(instance)
+    del cloud.nova.servers[instance]
+    gatherer = gathering.Gatherer(cloud.sources())
+
+    def come_back(_: float) -> None:
+        cloud.nova.servers[instance] = worlds.PROJECT
+
+    audit = running.audit(
+        gatherer,
+        running.Choice(frozenset({Kind.ORPHANED_ARQ})),
+        come_back,
+    )
+
+    assert audit.findings == ()
+    assert cloud.world.arq(arq).state == "Bound"
+
+
+def test_what_may_have_to_be_cleaned_is_not_given_back(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 2)
+    corruptions.orphaned_arq(cloud.sites[0])
+    corruptions.unbound_with_handle(cloud.sites[1])
+    # As an adopted database has it whose agents are not upgraded yet.
+    cloud.world.execute(sa.update(Device).values(driver=None))
+
+    healed = cloud.heal()
+
+    assert results(healed) == {
+        Kind.ORPHANED_ARQ: Result.REFUSED,
+        Kind.HANDLE_KEPT: Result.REFUSED,
+    }
+    assert len([one for one in cloud.world.all(Handle) if one.in_use]) == 2
 
 
 def test_a_unit_that_is_given_back_is_cleaned_first(clouds: Clouds) -> None:
@@ -167,6 +246,10 @@ def test_providers_below_strange_roots_go_when_they_are_named(
     theirs = cloud.placement.create_provider(
         name, other, inventory.provider_uuid(name)
     )
+    beside = "other_0000:0d:00.0"
+    cloud.placement.create_provider(
+        beside, other, inventory.provider_uuid(beside)
+    )
     strange = cloud.placement.create_provider("strange", cloud.root)
     for provider in (theirs, strange):
         cloud.placement.set_traits(provider, {"OWNER_CYBORG"})
@@ -177,8 +260,37 @@ def test_providers_below_strange_roots_go_when_they_are_named(
     }
     healed = cloud.heal(Kind.FOREIGN_PROVIDER)
     assert results(healed) == {Kind.FOREIGN_PROVIDER: Result.HEALED}
-    assert set(cloud.placement.providers(other)) == {"other.example.org"}
+    assert set(cloud.placement.providers(other)) == {
+        "other.example.org",
+        beside,
+    }
     assert {one.kind for one in cloud.audit().findings} == {Kind.FOREIGN_TRAIT}
+
+
+def test_a_host_that_came_meanwhile_keeps_its_providers(
+    clouds: Clouds,
+) -> None:
+    cloud = clouds("sqlite", 1)
+    other = cloud.placement.create_provider("other.example.org")
+    name = "other_0000:0c:00.0"
+    theirs = cloud.placement.create_provider(
+        name, other, inventory.provider_uuid(name)
+    )
+    cloud.placement.set_traits(theirs, {"OWNER_CYBORG"})
+    found = cloud.audit(Kind.FOREIGN_PROVIDER)
+    cloud.world.report(
+        worlds.device(0x40, 2, "other"),
+        host="other",
+        provider_name="other.example.org",
+        provider_uuid=other,
+    )
+
+    healed = cloud.healer().heal(
+        found.state, found.findings, frozenset({Kind.FOREIGN_PROVIDER})
+    )
+
+    assert [one.result for one in healed] == [Result.CHANGED]
+    assert name in cloud.placement.providers(other)
 
 
 def test_a_root_that_is_gone_is_looked_for_again(clouds: Clouds) -> None:
@@ -308,7 +420,8 @@ def test_many_instances_are_listed_and_the_rest_asked_for(
     asked = [
         one.path for one in cloud.nova.requests if "/servers/" in one.path
     ]
-    assert len(asked) == 1
+    # Of all only the one that is gone, and that in each of the two looks.
+    assert (len(asked), len(set(asked))) == (2, 1)
     assert {audit.state.servers[one].fate for one in alive} == {Fate.ALIVE}
 
 
