@@ -41,6 +41,28 @@ def pytest_make_collect_report() -> pytest.CollectReport:
     return _judged((yield))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Names a failure at once where a run takes long."""
+    if os.environ.get(STRICT) == "1" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures(config))
+
+
+class _Failures:
+    """Says which test failed, and why in one line, as soon as it is known."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.failed:
+            return
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        lines = report.longreprtext.strip().splitlines() or [""]
+        why = next((line for line in lines if line[:2] == "E "), lines[-1])
+        terminal.write_line("")
+        terminal.write_line(f"FAILED {report.nodeid}: {why[:300]}")
+
+
 def _judged(report: Report) -> Report:
     if report.skipped and os.environ.get(STRICT) == "1":
         report.outcome = "failed"
