@@ -17,6 +17,26 @@ NOVAS = frozenset({"", "INSTANCE", "MIGRATION"})
 """What consumers of Nova are said to be; mostly nothing is said of them."""
 
 
+def instances(state: State, hostnames: frozenset[str] | None) -> set[str]:
+    """Those of which Nova has to tell: of requests (on these hosts alone,
+    or on none), and whoever has something of the trees that were read."""
+    return {
+        request.instance_uuid
+        for request in state.rows.requests
+        if request.instance_uuid is not None
+        and (
+            hostnames is None
+            or not request.hostname
+            or request.hostname in hostnames
+        )
+    } | {
+        consumer
+        for tree in state.trees.values()
+        for each in (tree.providers if tree else ())
+        for consumer in each.allocations
+    }
+
+
 def ours(state: State) -> frozenset[str]:
     """The providers (uuids) that are of accelerators."""
     roots = {host.provider_uuid for host in state.rows.hosts}

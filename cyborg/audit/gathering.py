@@ -147,7 +147,12 @@ class Gatherer:
         state = dataclasses.replace(
             state, unknown_traits=self._unknown_traits(state)
         )
-        self._ask_nova(state)
+        self._ask_nova(
+            state,
+            None
+            if only is None
+            else frozenset(only).union(*(host.names for host in chosen)),
+        )
         return dataclasses.replace(
             state,
             servers=dict(self._servers),
@@ -262,21 +267,14 @@ class Gatherer:
             self._failed("which traits Placement has", error)
             return frozenset(standard)
 
-    def _ask_nova(self, state: State) -> None:
+    def _ask_nova(
+        self, state: State, hostnames: frozenset[str] | None
+    ) -> None:
         """Learns what became of every instance that matters."""
         servers = self._sources.servers
         if servers is None:
             return
-        wanted = {
-            request.instance_uuid
-            for request in state.rows.requests
-            if request.instance_uuid is not None
-        } | {
-            consumer
-            for tree in state.trees.values()
-            for each in (tree.providers if tree else ())
-            for consumer in each.allocations
-        }
+        wanted = departures.instances(state, hostnames)
         # That one is gone is asked again in each look: it is the ground on
         # which something is destroyed.
         left = sorted(

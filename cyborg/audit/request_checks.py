@@ -199,12 +199,11 @@ def _shared(holding: list[Request]) -> Finding:
 
 
 def untold(state: State) -> dict[str, int]:
-    """Why Nova did not tell of instances that requests have, and of how
-    many."""
+    """Why Nova, which was asked, did not tell of instances that requests
+    have, and of how many."""
     found: dict[str, int] = collections.Counter()
-    asked = {one.instance_uuid for one in state.rows.requests}
-    for instance in asked - {None}:
-        server = state.server(instance)
-        if server.fate is Fate.UNTOLD:
+    for instance in {one.instance_uuid for one in state.rows.requests}:
+        server = state.servers.get(instance or "")
+        if server is not None and server.fate is Fate.UNTOLD:
             found[server.why] += 1
     return dict(found)

@@ -445,6 +445,25 @@ def test_a_choice_is_kept_to(clouds: Clouds) -> None:
     assert uuids(kinds=[Kind.ORPHANED_ARQ]) == set()
 
 
+def test_nova_is_asked_of_the_chosen_hosts_alone(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    cloud.sites[0].boot()
+    cloud.nova.failure = 503
+    cloud.nova.requests.clear()
+
+    def look(host: str) -> running.Audit:
+        return running.audit(
+            gathering.Gatherer(cloud.sources()),
+            running.Choice(hosts=frozenset({host})),
+            lambda _: None,
+        )
+
+    assert look("elsewhere").unchecked == ()
+    assert cloud.nova.requests == []
+    (missed,) = look("compute-1").unchecked
+    assert missed.what == "whether 1 instances still exist"
+
+
 def test_a_database_that_is_down_is_an_error_of_ours(clouds: Clouds) -> None:
     cloud = clouds("sqlite", 1)
     with cloud.database.connection() as connection:
