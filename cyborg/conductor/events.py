@@ -25,6 +25,9 @@ from cyborg.db import jobs
 
 LOG = logging.getLogger(__name__)
 
+_Pair = tuple[str, str]
+"""An ARQ and the instance that it is bound for."""
+
 MAX_ATTEMPTS = 10
 MAX_DELAY = 120.0
 BATCH = 500
@@ -57,28 +60,36 @@ class Notifier:
         self._grace = grace
         self._wake = wake
         self._lock = threading.Lock()
-        self._sending: collections.Counter[tuple[str, str]] = (
-            collections.Counter()
-        )
+        self._waiting: collections.Counter[_Pair] = collections.Counter()
+        self._overtaken: set[_Pair] = set()
+        """Of those that wait, what `send_due` has told of."""
+        self._sending: collections.Counter[_Pair] = collections.Counter()
 
     def later(self, told: Sequence[jobs.Told]) -> Callable[[], None]:
         """What tells Nova of these binds when it is called, once.
 
-        Till then, and however long Nova takes for it, `send_due` leaves
-        them out.
+        However long Nova takes for it then, `send_due` leaves them out; what
+        waits for so long that it is due `send_due` tells of, and this not:
+        threads that wait for Placement must not hold up a guest.
         """
-        pairs = collections.Counter(
-            (one.arq_uuid, one.instance_uuid) for one in told
-        )
+        pairs = collections.Counter(map(_pair, told))
         with self._lock:
-            self._sending += pairs
+            self._waiting += pairs
 
         def send() -> None:
+            with self._lock:
+                self._waiting -= pairs
+                left = [
+                    one for one in told if _pair(one) not in self._overtaken
+                ]
+                self._overtaken -= pairs.keys()
+                sending = collections.Counter(map(_pair, left))
+                self._sending += sending
             try:
-                self.send(told)
+                self.send(left)
             finally:
                 with self._lock:
-                    self._sending -= pairs
+                    self._sending -= sending
 
         return send
 
@@ -129,11 +140,11 @@ class Notifier:
         with self._lock:
             # Before taking: what ends in between is due no more.
             sending = set(self._sending)
-        owed = [
-            one
-            for one in _take(self._database, self._grace)
-            if (one.arq_uuid, one.instance_uuid) not in sending
-        ]
+        found = _take(self._database, self._grace)
+        with self._lock:
+            sending |= self._sending.keys()
+            owed = [one for one in found if _pair(one) not in sending]
+            self._overtaken |= self._waiting.keys() & set(map(_pair, owed))
         by_attempts: dict[int, list[jobs.Told]] = {}
         for one in owed:
             by_attempts.setdefault(one.attempts, []).append(
@@ -142,9 +153,7 @@ class Notifier:
         for attempts, told in by_attempts.items():
             self.send(told, attempts)
         forgotten = [
-            (one.arq_uuid, one.instance_uuid)
-            for one in owed
-            if arq.nova_outcome(one.state) is None
+            _pair(one) for one in owed if arq.nova_outcome(one.state) is None
         ]
         if forgotten:
             _note(self._database, forgotten, [], 0, 0)
@@ -152,8 +161,8 @@ class Notifier:
         return None if left is None else max(1.0, left)
 
 
-def _pair(event: BindEvent) -> tuple[str, str]:
-    return event.arq_uuid, event.instance_uuid
+def _pair(one: BindEvent | jobs.Told | events.Owed) -> _Pair:
+    return one.arq_uuid, one.instance_uuid
 
 
 @engine.retried

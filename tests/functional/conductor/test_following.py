@@ -563,3 +563,28 @@ def test_an_event_that_is_being_sent_for_long_is_not_sent_beside_it(
         world.work.notifier.send_due()
     worlds.wait_until(lambda: untold(world) == [])
     assert world.nova.events == [BindEvent(instance, arq, "completed")]
+
+
+def test_an_event_does_not_wait_for_threads_that_placement_holds(
+    world: World,
+) -> None:
+    release, held = threading.Event(), []
+    for _ in range(world.conf.thread_pool_size):
+        world.work._pool.submit(lambda: held.append(release.wait(30)))
+    try:
+        world.report(device())
+        (arq,) = world.arqs(1)
+        instance = world.bind([arq])
+        world.execute(sa.update(worlds.Arq).values(event_due_at=models.now()))
+        world.work.notifier.send_due()
+        told = [BindEvent(instance, arq, "completed")]
+        assert world.nova.events == told
+        assert untold(world) == []
+    finally:
+        release.set()
+    # Its own thread, which is free by now, finds it told.
+    done = threading.Event()
+    world.work._pool.submit(done.set)
+    assert done.wait(30)
+    worlds.wait_until(lambda: not world.work._pool._running)
+    assert world.nova.events == told
