@@ -206,11 +206,21 @@ def _with_sources(
     except exception.Unavailable as error:
         why = str(error)
         if conf.command.format == "json":
-            _show_json({"unchecked": [{"what": "everything", "why": why}]})
+            unchecked = [Unchecked("everything", why)]
+            _show_json(
+                _nothing(conf) | {"unchecked": _unchecked_json(unchecked)}
+            )
         print(f"Nothing was looked at: {why}", file=sys.stderr)
         return UNCHECKED
     finally:
         database.dispose()
+
+
+def _nothing(conf: cfg.ConfigOpts) -> dict[str, object]:
+    """What programs read where nothing was found."""
+    if conf.command.name == "audit":
+        return {"findings": []}
+    return {"dry_run": bool(conf.command.dry_run), "outcomes": []}
 
 
 def _sources(conf: cfg.ConfigOpts, database: Database) -> gathering.Sources:

@@ -117,6 +117,27 @@ def test_services_that_cannot_be_asked_are_named(
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("audit",), {"findings": []}),
+        (("heal",), {"dry_run": False, "outcomes": []}),
+        (("heal", "--dry-run"), {"dry_run": True, "outcomes": []}),
+    ],
+)
+def test_programs_read_the_same_where_there_is_no_database(
+    manage: Manage, words: tuple[str, ...], told: dict[str, object]
+) -> None:
+    nobody = "mysql+pymysql://nobody@127.0.0.1:1/cyborg"
+    done = manage(*words, "--format", "json", OS_DATABASE__CONNECTION=nobody)
+    assert done.returncode == 3, done.stderr
+    why = "The database does not answer."
+    assert json.loads(done.stdout) == {
+        **told,
+        "unchecked": [{"what": "everything", "why": why}],
+    }
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("audit", "--kind", "nonsense"),
