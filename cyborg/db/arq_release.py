@@ -26,6 +26,9 @@ from cyborg.notification import Event
 
 Job = models.Job
 Arq = models.AcceleratorRequest
+Handle = models.AttachHandle
+Deployable = models.Deployable
+Device = models.Device
 
 BY_INSTANCE = "FORCE INDEX (`extArqs_instance_uuid_idx`)"
 """For MariaDB and MySQL, which lock what they read: a scan of a small table
@@ -186,10 +189,25 @@ def _cancel_unwanted(session: orm.Session, job_ids: Collection[int]) -> None:
 
 
 def lock_deleting(session: orm.Session, limit: int) -> list[Held]:
-    """ARQs whose deletion a service that is gone did not end."""
+    """ARQs whose deletion a service that is gone did not end.
+
+    Those that hold a unit of which no agent has said yet whether it must be
+    cleaned wait for that.
+    """
+    uncertain = (
+        sa.select(Handle.id)
+        .join(Deployable, Deployable.id == Handle.deployable_id)
+        .join(Device, Device.id == Deployable.device_id)
+        .where(
+            Handle.id == Arq.attach_handle_id,
+            Handle.lost_at.is_(None),
+            Device.lost_at.is_(None),
+            Device.driver.is_(None),
+        )
+    )
     rows = session.execute(
         sa.select(Arq.id, Arq.uuid, Arq.attach_handle_id, Arq.job_id)
-        .where(Arq.state == arq.State.DELETING)
+        .where(Arq.state == arq.State.DELETING, ~uncertain.exists())
         .limit(limit)
         .with_for_update()
     )

@@ -197,6 +197,25 @@ def test_what_a_dead_service_was_deleting_is_cleaned(
     assert len(world.used()) == 1
 
 
+def test_what_a_dead_service_was_deleting_waits_for_the_hosts_agent(
+    conductor: Maker,
+) -> None:
+    world = conductor()
+    world.hosts.on_clean = away
+    arqs = world.arqs(1)
+    world.bind(arqs)
+    # As adopted: no agent has said yet whether its device is cleaned.
+    world.execute(sa.update(models.Device).values(driver=None))
+    world.execute(sa.update(worlds.Arq).values(state="Deleting"))
+    world.work._sweep()
+    assert world.states(arqs) == ["Deleting"]
+    assert len(world.used()) == 1
+    world.execute(sa.update(models.Device).values(driver="fake_driver"))
+    world.work._sweep()
+    assert world.all(worlds.Arq) == []
+    assert len(clean_jobs(world)) == len(world.used()) == 1
+
+
 def test_nothing_is_cleaned_where_that_is_switched_off(
     conductor: Maker,
 ) -> None:
