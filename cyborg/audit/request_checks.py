@@ -7,7 +7,6 @@ import collections
 from collections.abc import Iterator
 
 from cyborg import arq
-from cyborg.audit.findings import UNCERTAIN
 from cyborg.audit.findings import Action
 from cyborg.audit.findings import Finding
 from cyborg.audit.findings import Kind
@@ -52,18 +51,8 @@ def _finding(
     )
 
 
-def _releasing(
-    kind: Kind, request: Request, explanation: str, action: Action
-) -> Finding:
-    """One whose heal gives back what a guest may have had, unless it would
-    go to the next guest as it is."""
-    if request.is_uncertain:
-        return _finding(kind, request, explanation, refusal=UNCERTAIN)
-    return _finding(kind, request, explanation, action)
-
-
 def _orphaned(request: Request) -> Finding:
-    return _releasing(
+    return _finding(
         Kind.ORPHANED_ARQ,
         request,
         f"is {request.state} for instance {request.instance_uuid}, which"
@@ -77,7 +66,7 @@ def _stuck(state: State, request: Request) -> Iterator[Finding]:
     if not state.settled(request.changed_at):
         return
     if request.state == arq.State.DELETING:
-        yield _releasing(
+        yield _finding(
             Kind.STUCK_ARQ,
             request,
             "was being deleted by a service that ended before it was done",
@@ -123,7 +112,7 @@ def _kept(state: State, request: Request) -> Iterator[Finding]:
         and request.state not in {*arq.HOLDING, arq.State.DELETING}
         and state.settled(request.changed_at)
     ):
-        yield _releasing(
+        yield _finding(
             Kind.HANDLE_KEPT,
             request,
             f"is {request.state} and yet holds unit {request.handle_uuid}",

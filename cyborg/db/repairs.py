@@ -65,7 +65,8 @@ def delete_request(
         locked = arq_release.lock(session, uuids=[found.uuid])
         if not locked or not _is_still(session, found):
             return OVERTAKEN
-        given = arq_release.delete(session, locked, clock.after(0))
+        certain = _certain(found, locked)
+        given = arq_release.delete(session, certain, clock.after(0))
         return Repair(True, given.host_ids, given.cleaning)
 
 
@@ -100,8 +101,19 @@ def release_handle(
             .values(attach_handle_id=None, deployable_id=None)
             .execution_options(synchronize_session=False)
         )
-        given = arq_release.give_back(session, locked, clock.after(0))
+        certain = _certain(found, locked)
+        given = arq_release.give_back(session, certain, clock.after(0))
         return Repair(True, given.host_ids, given.cleaning)
+
+
+def _certain(
+    found: suspects.Request, locked: list[arq_release.Held]
+) -> list[arq_release.Held]:
+    """What is given back now: a unit that may have to be cleaned first stays
+    in use, and is nobody's till an agent has said so."""
+    if not found.is_uncertain:
+        return locked
+    return [dataclasses.replace(one, attach_handle_id=None) for one in locked]
 
 
 def _is_still(session: orm.Session, found: suspects.Request) -> bool:

@@ -161,10 +161,17 @@ def test_what_may_have_to_be_cleaned_is_not_given_back(
     healed = cloud.heal()
 
     assert results(healed) == {
-        Kind.ORPHANED_ARQ: Result.REFUSED,
-        Kind.HANDLE_KEPT: Result.REFUSED,
+        Kind.ORPHANED_ARQ: Result.HEALED,
+        Kind.HANDLE_KEPT: Result.HEALED,
+        Kind.UNHELD_HANDLE: Result.REFUSED,
     }
     assert len([one for one in cloud.world.all(Handle) if one.in_use]) == 2
+
+    cloud.world.execute(
+        sa.update(Device).values(driver="fake_driver", clean_seconds=60)
+    )
+    assert results(cloud.heal()) == {Kind.UNHELD_HANDLE: Result.HEALED}
+    assert [job.kind for job in cloud.world.all(Job)] == ["clean"] * 2
 
 
 def test_a_unit_that_is_given_back_is_cleaned_first(clouds: Clouds) -> None:
