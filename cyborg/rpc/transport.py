@@ -325,15 +325,25 @@ def translated(what: str) -> Iterator[None]:
         raise exception.CyborgError(f"{what} failed") from error
 
 
+_BROKER_IS_AWAY = (
+    "Can not send reply",
+    "Failed to process incoming message",
+)
+"""What oslo.messaging says of it with a traceback; it tries again."""
+
+
 def _without_trace(record: logging.LogRecord) -> bool:
-    """That a reply could not be sent, since the broker is away, is one
-    line."""
-    if str(record.msg).startswith("Can not send reply"):
+    """That the broker is away is one line."""
+    if str(record.msg).startswith(_BROKER_IS_AWAY):
         record.exc_info = None
     return True
 
 
-logging.getLogger("oslo_messaging.rpc.server").addFilter(_without_trace)
+for _name in (
+    "oslo_messaging.rpc.server",
+    "oslo_messaging._drivers.amqpdriver",
+):
+    logging.getLogger(_name).addFilter(_without_trace)
 
 
 def is_silence(error: exception.Timeout) -> bool:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What oslo.messaging logs that is no fault of ours."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import cyborg.rpc.transport  # noqa: F401 - it sets the filter
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "traced"),
+    [
+        ("rpc.server", "Can not send reply for message", False),
+        (
+            "_drivers.amqpdriver",
+            "Failed to process incoming message, retrying..",
+            False,
+        ),
+        ("rpc.server", "Exception during message handling", True),
+    ],
+)
+def test_that_the_broker_is_away_is_one_line(
+    caplog: pytest.LogCaptureFixture, name: str, said: str, traced: bool
+) -> None:
+    logger = logging.getLogger(f"oslo_messaging.{name}")
+    try:
+        raise OSError("the broker is away")
+    except OSError:
+        logger.exception(said)
+    (record,) = caplog.records
+    assert bool(record.exc_info) is traced
