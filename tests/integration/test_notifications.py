@@ -5,9 +5,11 @@ hear what became of it.
 
 from __future__ import annotations
 
+import json
 import queue
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import oslo_messaging
@@ -19,6 +21,7 @@ from tests.integration import deployment
 from tests.integration import instance
 from tests.integration import resources
 
+SAMPLES = Path(__file__).parents[2] / "doc" / "notification_samples"
 SECONDS = 40
 ID = "X-OpenStack-Request-ID"
 
@@ -28,6 +31,8 @@ class Listener:
 
     def __init__(self) -> None:
         self.came: queue.Queue[tuple[str, str, str, str, Any]] = queue.Queue()
+        self.wrong: list[str] = []
+        """How any of them is not as its sample says."""
 
     def info(
         self,
@@ -58,6 +63,8 @@ class Listener:
         payload: dict[str, Any],
     ) -> None:
         assert "auth_token" not in context
+        if wrong := _unlike_sample(priority, event_type, payload):
+            self.wrong.append(wrong)
         self.came.put(
             (
                 priority,
@@ -74,6 +81,26 @@ class Listener:
             priority, _, kind, request, data = self.came.get(timeout=SECONDS)
             if (kind, data["uuid"]) == (event_type, uuid_):
                 return priority, request, data
+
+
+def _unlike_sample(priority: str, event_type: str, payload: Any) -> str:
+    """What a reader of the event's sample would not find; else nothing."""
+    file = SAMPLES / f"{event_type}.json"
+    if not file.exists():
+        return f"{event_type} has no sample"
+    sample = json.loads(file.read_text())
+    if (priority, _shape(payload)) == (
+        sample["priority"].lower(),
+        _shape(sample["payload"]),
+    ):
+        return ""
+    return f"{priority} {event_type}: {payload}"
+
+
+def _shape(payload: dict[str, Any]) -> dict[str, Any]:
+    """The names and the version, with the fields' values left out."""
+    fields = payload["cyborg_object.data"]
+    return {**payload, "cyborg_object.data": sorted(fields)}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +138,7 @@ def listener(
     server.stop()
     server.wait()
     transport.cleanup()
+    assert endpoint.wrong == []
 
 
 def _new_id() -> str:
