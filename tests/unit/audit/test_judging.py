@@ -249,6 +249,22 @@ def test_guests_that_share_a_unit_are_left_to_the_operator() -> None:
     }
 
 
+@pytest.mark.parametrize("job_state", ["queued", "failed"])
+def test_a_unit_that_is_cleaned_under_its_guest_is_left_to_the_operator(
+    job_state: str,
+) -> None:
+    found = only(
+        state(
+            seen(allocations={"i-1": {"FPGA": 1}}),
+            requests=(request(handle_job_id=5, job_state=job_state),),
+        )
+    )
+    assert (found.kind, found.uuid) == (Kind.CLEANED_HANDLE_BOUND, "arq-1")
+    assert found.action is None
+    assert found.refusal is not None
+    assert "i-1" in found.refusal
+
+
 def test_an_operators_traits_are_left_alone() -> None:
     theirs = seen(traits=TRAITS | {"CUSTOM_THEIRS"})
     assert judging.findings(state(theirs)) == []
