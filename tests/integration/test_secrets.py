@@ -26,10 +26,19 @@ from tests.integration import instance
 from tests.integration import resources
 
 SERVICES = ("api", "conductor", "agent")
+TALKERS = (
+    *(("api", name) for name in ("keystoneauth", "keystonemiddleware")),
+    *(("api", name) for name in ("amqp", "oslo_messaging", "sqlalchemy")),
+    *(("conductor", name) for name in ("keystoneauth", "amqp")),
+    *(("agent", name) for name in ("keystoneauth", "amqp")),
+)
+"""Services, and libraries that tell of what they do with their secrets."""
 FERNET = re.compile(r"gAAAAA[A-Za-z0-9_-]{20,}")
 """A token of Keystone, whoever's."""
 TROUBLE = re.compile(
-    r" (?:WARNING|ERROR|CRITICAL) |Traceback|: .*error", re.IGNORECASE
+    r"^(?!.* DEBUG )"
+    r"(?:.* (?:WARNING|ERROR|CRITICAL) |Traceback|.*: .*error)",
+    re.IGNORECASE | re.MULTILINE,
 )
 TROUBLE_SECONDS = 60
 
@@ -122,7 +131,13 @@ def careful(
         credential = keystone.application_credential("cyborg")
         secrets.keep("credential", credential["credential_secret"])
         text = made.configuration.read_text()
-        text = _set(text, "DEFAULT", transport_url=broker)
+        text = _set(
+            text,
+            "DEFAULT",
+            transport_url=broker,
+            # Libraries, too, then tell all that they can.
+            default_log_levels="sqlalchemy=DEBUG",
+        )
         text = _set(text, "database", connection=database)
         for group in ("keystone_authtoken", "nova", "glance"):
             text = _set(
@@ -231,13 +246,7 @@ def test_the_main_flow_tells_no_secret(
     deployables = admin.get("/v2/deployables")["deployables"]
     admin.patch(
         f"/v2/deployables/{deployables[0]['uuid']}/program",
-        [
-            {
-                "path": "/program",
-                "op": "replace",
-                "value": [{"image_uuid": str(uuid.uuid4())}],
-            }
-        ],
+        _programming(str(uuid.uuid4())),
         409,
     )
     forged = secrets.new("forged token")
@@ -251,6 +260,16 @@ def test_the_main_flow_tells_no_secret(
         answer = careful.caller("demo-reader").request("GET", "/v2/devices")
         assert answer.status_code == 503
     server.delete()
+    # Nobody has the card now: its agent asks Glance for the image.
+    image = careful.cloud.glance.add(b"a bitstream")
+    admin.patch(
+        f"/v2/deployables/{deployables[0]['uuid']}/program",
+        _programming(image),
+        200,
+    )
+    assert any(
+        image in request.path for request in careful.cloud.glance.requests
+    )
     for command in (
         ("cyborg-status", "upgrade", "check"),
         ("cyborg-dbsync", "version"),
@@ -267,7 +286,20 @@ def test_the_main_flow_tells_no_secret(
             done.stdout + done.stderr
         )
     careful.stop()
+    for name, talker in TALKERS:
+        told = (careful.folder / f"{name}.log").read_text()
+        assert f" DEBUG {talker}" in told, (name, talker)
     _judge(careful.folder, secrets)
+
+
+def _programming(image: str) -> list[dict[str, object]]:
+    return [
+        {
+            "path": "/program",
+            "op": "replace",
+            "value": [{"image_uuid": image}],
+        }
+    ]
 
 
 def _judge(folder: Path, secrets: Secrets) -> None:
