@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from cyborg import service
 from cyborg.api import app
+from cyborg.wsgi import chunks
 
 _OPTIONS = ("--config-file", "--config-dir")
 
@@ -42,4 +43,4 @@ def _configuration() -> cfg.ConfigOpts:
     return service.configuration()
 
 
-application = app.load_app(_configuration())
+application = chunks.put_together(app.load_app(_configuration()))

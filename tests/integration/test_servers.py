@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -48,12 +49,13 @@ class Server:
     ) -> None:
         self.url = url
         self.process = process
-        self._verify: bool | str = str(authority) if authority else True
+        self.streamed = 201
+        self.verify: bool | str = str(authority) if authority else True
 
     def get(self, path: str, **headers: str) -> requests.Response:
         """A new connection, which any worker may take."""
         return requests.get(
-            self.url + path, headers=headers, verify=self._verify, timeout=60
+            self.url + path, headers=headers, verify=self.verify, timeout=60
         )
 
     def post(self, path: str, body: object, token: str) -> int:
@@ -61,7 +63,7 @@ class Server:
             self.url + path,
             json=body,
             headers={"X-Auth-Token": token},
-            verify=self._verify,
+            verify=self.verify,
             timeout=60,
         ).status_code
 
@@ -302,6 +304,8 @@ def mod_proxy_uwsgi(cyborg: deployment.Deployment, folder: Path) -> Server:
         {"/run/cyborg/cyborg-api.socket": str(made)},
     )
     server.process = _Both(server.process, behind)
+    # Apache's own answer, whatever is behind it.
+    server.streamed = 411
     return server
 
 
@@ -374,6 +378,16 @@ def _serves(server: Server, cyborg: deployment.Deployment) -> None:
         token,
     )
     assert made == 201
+    # A body whose length is not said, in chunks.
+    pieces = json.dumps(_profile()).encode().partition(b"resources")
+    streamed = requests.post(
+        f"{server.url}/v2/device_profiles",
+        data=iter(pieces),
+        headers={"X-Auth-Token": token, "Content-Type": "application/json"},
+        verify=server.verify,
+        timeout=60,
+    )
+    assert streamed.status_code == server.streamed, streamed.text
 
 
 def _counts_together(server: Server) -> None:
