@@ -287,7 +287,7 @@ def test_a_disk_that_is_not_clean_waits_for_an_administrator(
     host.change_disk(status=FAILED)
     device = cards.await_state(DISK, "error")
     assert "Most Recent Sanitize Command Failed" in device["status_reason"]
-    assert cards.reserved(DISK) == 1
+    cards.await_reserved(DISK, 1)
     host.forget_commands()
 
     cards.admin.post(f"/v2/devices/{device['uuid']}/enable", status=204)
@@ -313,7 +313,7 @@ def test_a_disk_that_takes_too_long_is_in_error_until_it_is_clean(
     with cards.cleaning_within(SHORT_CLEAN_SECONDS, CLEAN_SECONDS):
         _released(cards)
         device = cards.await_state(DISK, "error")
-    assert cards.reserved(DISK) == 1
+    cards.await_reserved(DISK, 1)
     host.forget_commands()
 
     # It went on by itself: it is waited for, not begun again.
