@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-KEYSTONE_SECONDS = 5
+KEYSTONE_SECONDS = 15
 """How long Keystone may be silent where `http_connect_timeout` does not say:
 without a limit one that says nothing would hold every thread of the API."""
 
