@@ -191,10 +191,11 @@ def test_a_client_that_does_not_read_does_not_hold_a_thread(
 
     with (
         serving(conf, large) as running,
-        socket.create_connection(running.address, timeout=1) as connection,
+        socket.create_connection(running.address, timeout=30) as connection,
     ):
         connection.sendall(HEAD + b"\r\n")
         assert connection.recv(10)
+        connection.settimeout(1)
         threads = running._server.requests
         end = time.monotonic() + 8
         while threads.idle < server.THREADS and time.monotonic() < end:
