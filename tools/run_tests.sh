@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Run every test that can run on this machine.
+# Run every test that can run on this machine, but for those of LATER below.
 #
 #   tools/run_tests.sh [arguments for pytest]
 #   tools/run_tests.sh --install
