@@ -187,7 +187,8 @@ def _turn(
     if card is None:
         yield ()
         return
-    with turns.taken(card, deadline) as descriptor:
+    root = os.path.realpath(cfg.CONF.agent.sysfs_root)
+    with turns.taken(card, root, deadline) as descriptor:
         yield (descriptor,)
 
 

@@ -27,13 +27,16 @@ class BusyError(Exception):
 
 
 @contextlib.contextmanager
-def taken(card: str, deadline: float) -> Iterator[int]:
-    """The lock of `card` (a file's name) as a descriptor to be inherited.
+def taken(card: str, root: str, deadline: float) -> Iterator[int]:
+    """The lock of `card` as a descriptor to be inherited.
+
+    `root` is the sysfs that the card is in, as an absolute path: one of the
+    same address in another, as tests have, is another card.
 
     Raises BusyError at the deadline (monotonic), and OSError.
     """
     descriptor = os.open(
-        os.path.join(_directory(), card),
+        os.path.join(_directory(), _name(card, root)),
         os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
         0o600,
     )
@@ -45,6 +48,10 @@ def taken(card: str, deadline: float) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _name(card: str, root: str) -> str:
+    return card if root == "/sys" else f"{card}{root.replace('/', '-')}"
 
 
 def _is_locked(descriptor: int) -> bool:

@@ -35,9 +35,16 @@ QAT = "0000:6b:00.0"
 IDENTITY = "0f7a1c6e-2f3b-4c52-9c39-5a0f5fd2b1a7"
 
 
+_others: set[str] = set()
+"""Children that this process had before the test: whatever other tests
+that run in it have started."""
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[SysfsTree]:
     """A host whose privileged functions run here, with tools of its own."""
+    _others.clear()
+    _others.update(_children_of_all_threads())
     tree = SysfsTree(tmp_path / "sys")
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -58,7 +65,7 @@ def _children_of_all_threads() -> list[str]:
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that ended
             found += (task / "children").read_text().split()
-    return found
+    return [child for child in found if child not in _others]
 
 
 def _await(condition: Callable[[], object], seconds: float = 10.0) -> None:
