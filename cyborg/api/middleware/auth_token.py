@@ -33,6 +33,10 @@ KEYSTONE_SECONDS = 15
 """How long Keystone may be silent where `http_connect_timeout` does not say:
 without a limit one that says nothing would hold every thread of the API."""
 
+KEYSTONE_RETRIES = 1
+"""How often it is asked again where `http_request_max_retries` does not say:
+with the three of keystonemiddleware a client would wait for a minute."""
+
 PUBLIC = frozenset({"/", "/v2", "/healthcheck", "/v2/openapi.json"})
 """Paths that need no token, whatever a pipeline's file lists."""
 
@@ -51,9 +55,11 @@ class AuthTokenMiddleware:
             envelope.path_of({"PATH_INFO": path}) for path in public
         }
         settings.register(conf)
-        conf.set_default(
-            "http_connect_timeout", KEYSTONE_SECONDS, "keystone_authtoken"
-        )
+        for name, value in (
+            ("http_connect_timeout", KEYSTONE_SECONDS),
+            ("http_request_max_retries", KEYSTONE_RETRIES),
+        ):
+            conf.set_default(name, value, "keystone_authtoken")
         self._metrics_door = metrics_listener.Door(conf)
         self._checked: WSGIApplication = auth_token.AuthProtocol(
             application, {"oslo_config_config": conf}
