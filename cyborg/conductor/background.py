@@ -36,6 +36,7 @@ class Pool:
         self._running: set[concurrent.futures.Future[None]] = set()
         self._queued: set[Hashable] = set()
         self._closed = False
+        self._given_up = False
 
     def submit(
         self, work: Callable[[], object], key: Hashable = None
@@ -78,15 +79,23 @@ class Pool:
             work()
         except exception.Unavailable as error:
             LOG.warning("%s: put off: %s", self._name, error)
-        except Exception:
-            LOG.exception("%s: failed", self._name)
+        except Exception as error:
+            if self._given_up:
+                # What it works with is being closed beside it.
+                LOG.warning("%s: cut off by the stop: %s", self._name, error)
+            else:
+                LOG.exception("%s: failed", self._name)
 
     def stop(self, seconds: float) -> bool:
-        """Takes nothing new; whether what there was ended in that time."""
+        """Takes nothing new; whether what there was ended in that time.
+
+        What did not is found in the database by the next who looks.
+        """
         with self._lock:
             self._closed = True
             running = set(self._running)
         _, left = concurrent.futures.wait(running, seconds)
+        self._given_up = bool(left)
         self._executor.shutdown(wait=not left, cancel_futures=True)
         return not left
 

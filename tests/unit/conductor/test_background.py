@@ -60,6 +60,28 @@ def test_a_stop_waits_for_what_runs_and_no_longer_than_it_may() -> None:
     gate.set()
 
 
+def test_what_a_stop_cuts_off_is_a_line_and_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """oslo.messaging raises an AttributeError at whoever waits for an answer
+    when its transport is closed."""
+    pool = background.Pool(1, "test")
+    gate = threading.Event()
+
+    def wait() -> None:
+        gate.wait(30)
+        raise AttributeError("no unlisten")
+
+    work = pool.submit(wait)
+    assert work is not None
+    assert not pool.stop(0.1)
+    gate.set()
+    work.result(30)
+    (record,) = caplog.records
+    assert "test: cut off by the stop: no unlisten" in record.getMessage()
+    assert record.exc_info is None
+
+
 def test_a_pass_is_done_at_once_when_it_is_woken_and_when_it_asks() -> None:
     done = threading.Semaphore(0)
     answers = iter([0.01, None, None])
