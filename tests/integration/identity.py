@@ -62,6 +62,9 @@ key_repository = {folder}/fernet
 key_repository = {folder}/credential
 [identity]
 password_hash_rounds = 4
+[cache]
+enabled = true
+backend = oslo_cache.dict
 """
 
 
