@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+import kombu.exceptions
 import oslo_messaging
 from oslo_config import cfg
 from oslo_messaging.rpc import dispatcher
@@ -376,8 +377,11 @@ _UNREACHABLE = (
     oslo_messaging.MessageDeliveryFailure,
     oslo_messaging.MessageUndeliverable,
     oslo_messaging.ClientSendError,
+    kombu.exceptions.OperationalError,
     OSError,
 )
+"""What oslo.messaging raises, and what the libraries below it do: it lets
+theirs through where a connection breaks while it is being made."""
 
 
 def _original(error: exception.CyborgError) -> exception.CyborgError:

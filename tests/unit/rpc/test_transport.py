@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import kombu.exceptions
 import oslo_messaging
 import pytest
 from oslo_config import cfg
@@ -323,12 +324,22 @@ def test_a_bad_transport_url_is_named_without_its_password(
     assert "secret" not in str(caught.value)
 
 
-def test_a_broker_that_is_gone_makes_the_other_side_unavailable() -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        oslo_messaging.MessageDeliveryFailure,
+        # As where a connection breaks while it is being made.
+        kombu.exceptions.OperationalError,
+    ],
+)
+def test_a_broker_that_is_gone_makes_the_other_side_unavailable(
+    failure: type[Exception],
+) -> None:
     with (
         pytest.raises(exception.Unavailable, match="the conductor cannot"),
         rpc_transport.translated("the conductor"),
     ):
-        raise oslo_messaging.MessageDeliveryFailure
+        raise failure
 
 
 def test_a_fault_of_the_other_side_does_not_tell_its_traceback() -> None:
