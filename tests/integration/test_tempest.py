@@ -22,6 +22,7 @@ from tests.integration import identity
 from tests.integration import side_environment
 
 SECONDS = 1200
+pytestmark = pytest.mark.timeout(SECONDS + 300)
 
 CONFIGURATION = """\
 [DEFAULT]
