@@ -9,6 +9,7 @@ from typing import TypeVar
 import pytest
 from oslo_config import cfg
 
+from cyborg import metrics
 from cyborg import service
 
 STRICT = "CYBORG_TEST_REQUIRE_SERVICES"
@@ -42,7 +43,12 @@ def pytest_make_collect_report() -> pytest.CollectReport:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Names a failure at once where a run takes long."""
+    """Tests count in memory, whatever application one of them makes: what
+    was counted before a directory is shared would be lost.
+
+    A failure is named at once where a run takes long.
+    """
+    metrics.begin("cyborg-tests", service.version(), "")
     if os.environ.get(STRICT) == "1" and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(config))
 
