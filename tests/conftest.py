@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TypeVar
 
@@ -28,6 +29,13 @@ def conf() -> cfg.ConfigOpts:
         default_config_dirs=[],
     )
     return result
+
+
+@pytest.fixture(autouse=True)
+def _usual_level() -> None:
+    """Warnings and worse, whatever a program of ours that an earlier test
+    ran in this process has asked logging for."""
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.hookimpl(wrapper=True)
