@@ -340,11 +340,21 @@ def _without_trace(record: logging.LogRecord) -> bool:
     return True
 
 
+def _listening_again(record: logging.LogRecord) -> bool:
+    """So is that a listener lost it, and goes on when it is back."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, oslo_messaging.MessageDeliveryFailure):
+        record.msg, record.args = "Listening is tried again: %s", (error,)
+        record.exc_info = None
+    return True
+
+
 for _name in (
     "oslo_messaging.rpc.server",
     "oslo_messaging._drivers.amqpdriver",
 ):
     logging.getLogger(_name).addFilter(_without_trace)
+logging.getLogger("oslo_utils.excutils").addFilter(_listening_again)
 
 
 def is_silence(error: exception.Timeout) -> bool:

@@ -34,9 +34,10 @@ SEED = 20261130
 ANSWER_SECONDS = 45
 """No answer may take longer, whatever else the machine does; what a
 conductor is waited for is 20 s."""
-SENDERS = 5
-"""How many people send each generated request."""
-EXAMPLES = {GenerationMode.POSITIVE: 115, GenerationMode.NEGATIVE: 70}
+SENDERS = 12
+"""How many people send each generated request: to generate one takes ten
+times as long as to have it answered."""
+EXAMPLES = {GenerationMode.POSITIVE: 48, GenerationMode.NEGATIVE: 30}
 """How many requests are generated for each operation."""
 VERSIONS = (None, "2.0", "2.1", "2.2", "2.3", "2.4", "latest")
 ACCESS = re.compile(r' INFO cyborg\.api\.server \[.* "[^ "]+ [^"]*" status: ')

@@ -107,6 +107,7 @@ ELSEWHERE = {
     "cryptography",
     "futurist",
     "jsonschema",
+    "kombu",  # oslo.messaging's own
     "oslo-serialization",
     "prometheus-client",  # oslo.messaging brings it
     "pyudev",

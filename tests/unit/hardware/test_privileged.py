@@ -651,8 +651,8 @@ def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(
 
     assert _open_descriptors() == before
     _await_no_children()
-    for pid in (tmp_path / "pids").read_text().split():
-        assert not _lives(int(pid))
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    _await(lambda: not any(map(_lives, pids)))
 
 
 def _lives(pid: int) -> bool:

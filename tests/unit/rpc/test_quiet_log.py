@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 
+import oslo_messaging
 import pytest
 
 import cyborg.rpc.transport  # noqa: F401 - it sets the filter
@@ -32,3 +33,24 @@ def test_that_the_broker_is_away_is_one_line(
         logger.exception(said)
     (record,) = caplog.records
     assert bool(record.exc_info) is traced
+
+
+@pytest.mark.parametrize(
+    ("error", "traced"),
+    [
+        (oslo_messaging.MessageDeliveryFailure("no way to host:5672"), False),
+        (KeyError("a fault"), True),
+    ],
+)
+def test_that_a_listener_lost_the_broker_is_one_line_with_the_reason(
+    caplog: pytest.LogCaptureFixture, error: Exception, traced: bool
+) -> None:
+    try:
+        raise error
+    except type(error):
+        logging.getLogger("oslo_utils.excutils").exception(
+            "Unexpected exception occurred %d time(s)... retrying.", 1
+        )
+    (record,) = caplog.records
+    assert bool(record.exc_info) is traced
+    assert traced or "no way to host:5672" in record.getMessage()
