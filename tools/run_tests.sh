@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Run every test that can run on this machine, but for those of LATER below.
+# Run every test that can run on this machine.
 #
 #   tools/run_tests.sh [arguments for pytest]
 #   tools/run_tests.sh --install
@@ -57,23 +57,12 @@ if [ "${1:-}" = --install ]; then
     exit
 fi
 
-# They pass, but not yet each time on a busy machine, or not in the time that
-# all may take: name them to run them.
-LATER=(
-    tests/integration/test_schemathesis.py
-    "tests/integration/test_servers.py::test_a_web_server_serves_the_api_with_our_sample[mod_wsgi]"
-    tests/integration/test_tempest.py
-    tests/integration/test_units.py
-    "tests/integration/test_upgrade.py::test_no_request_fails_while_each_process_is_replaced[postgresql-pinned]"
-)
-
 if [ $# -eq 0 ]; then
     # More processes than processors: many tests wait for services. The
     # longest files come first, so that none is left to the end.
     cores=$(nproc 2>/dev/null || echo 2)
     set -- -n "${CYBORG_TEST_PROCESSES:-$((cores < 4 ? cores * 2 : 8))}" \
         --dist loadfile --no-loadscope-reorder --durations 25 \
-        "${LATER[@]/#/--deselect=}" \
         tests/integration tests/functional tests/unit
 fi
 

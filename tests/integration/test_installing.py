@@ -71,7 +71,7 @@ def _environment(folder: Path, constraints: Path) -> Path:
 
 def _pip(python: Path, constraints: Path, *what: str) -> None:
     _run(
-        *(python, "-m", "pip", "install", "--quiet"),
+        *(python, "-m", "pip", "install", "--quiet", "--no-compile"),
         *("--disable-pip-version-check", "--constraint", constraints),
         *what,
         cwd=python.parents[1],
