@@ -64,8 +64,11 @@ def ours(state: State) -> frozenset[str]:
     )
 
 
-def judged(claim: Claim, accelerators: frozenset[str]) -> Server:
-    """What is to be thought of a consumer that Nova does not have."""
+def judged(claim: Claim, accelerators: frozenset[str], known: bool) -> Server:
+    """What is to be thought of a consumer that Nova does not have.
+
+    `known`: whether this Placement has the root of any host of ours.
+    """
     if claim.kind not in NOVAS:
         return Server(
             Fate.UNTOLD,
@@ -77,5 +80,12 @@ def judged(claim: Claim, accelerators: frozenset[str]) -> Server:
             why="Nova does not have it, but Placement still has other"
             " resources for it: see that [nova] is this cloud's (region_name),"
             " then remove them (nova-manage placement audit)",
+        )
+    if not (known or claim.providers):
+        return Server(
+            Fate.UNTOLD,
+            why="Nova does not have it, but Placement knows none of our hosts"
+            " either: see that [nova] and [placement] are this cloud's"
+            " (region_name)",
         )
     return Server(Fate.GONE)

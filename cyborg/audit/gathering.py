@@ -44,6 +44,11 @@ R = TypeVar("R")
 CHUNK = 500
 """How many hosts one statement reads."""
 
+_NO_WITNESS = (
+    "Nova does not have it; without Placement nobody confirms that this is"
+    " the Nova of this cloud"
+)
+
 FEW = 200
 """Up to how many instances Nova is asked one by one, not for a list."""
 
@@ -120,6 +125,8 @@ class Gatherer:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._servers: dict[str, Server] = {}
+        self._only_listed: set[str] = set()
+        self._placement_knows_us = False
         self.without_nova = sources.servers is None
         self.unchecked: list[Unchecked] = list(sources.silent)
 
@@ -193,6 +200,7 @@ class Gatherer:
                 why = f"{host.provider_name}: {tree}"
             else:
                 offers[host.id], trees[host.id] = host, tree
+                self._placement_knows_us |= tree is not None
         if missed:
             self.unchecked.append(
                 Unchecked(f"providers of {missed} hosts", why)
@@ -276,15 +284,17 @@ class Gatherer:
             return
         wanted = departures.instances(state, hostnames)
         # That one is gone is asked again in each look: it is the ground on
-        # which something is destroyed.
+        # which something is destroyed.  A list does not tell who is busy.
         left = sorted(
             wanted
             - {
                 key
                 for key, server in self._servers.items()
                 if server.fate not in (Fate.UNTOLD, Fate.GONE)
+                and key not in self._only_listed
             }
         )
+        self._only_listed -= set(left)
         if len(left) > FEW and not self._servers:
             left = self._listed(servers, left, state)
         self._find(servers, left, departures.ours(state))
@@ -305,6 +315,7 @@ class Gatherer:
                 if uuid in left and uuid not in projectless:
                     left.discard(uuid)
                     self._servers[uuid] = Server(Fate.ALIVE)
+                    self._only_listed.add(uuid)
                 if number % 1000 == 0:
                     self._sources.progress("servers", number, 0)
         except exception.Unavailable:
@@ -321,12 +332,14 @@ class Gatherer:
         def find(uuid: str) -> Server:
             try:
                 found = nova.call(lambda: servers.find(uuid))
-                if found.fate is not Fate.GONE or survey is None:
+                if found.fate is not Fate.GONE:
                     return found
+                if survey is None:
+                    return Server(Fate.UNTOLD, why=_NO_WITNESS)
                 claim = placement.call(lambda: survey.claim(uuid))
             except exception.Unavailable as error:
                 return Server(Fate.UNTOLD, why=str(error))
-            return departures.judged(claim, ours)
+            return departures.judged(claim, ours, self._placement_knows_us)
 
         for uuid, server in self._each(find, wanted, "instances", len(wanted)):
             self._servers[uuid] = server

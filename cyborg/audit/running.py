@@ -162,6 +162,7 @@ def heal(
                 "whether all that was healed is right", str(error)
             )
             return Heal(tuple(outcomes.values()), (*unchecked, left))
+        unchecked = tuple(dict.fromkeys((*unchecked, *found.unchecked)))
         if not found.findings:
             break
     outcomes |= {

@@ -8,7 +8,6 @@ time costs the reader only these numbers.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import threading
 import time
@@ -19,9 +18,9 @@ from prometheus_client import core
 from sqlalchemy import orm
 
 from cyborg import exception
+from cyborg.db import clock
 from cyborg.db import counts
 from cyborg.db import engine
-from cyborg.db import models
 
 LOG = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Gauges:
         self, database: engine.Database, down_time: float, keep: float
     ) -> None:
         self._database = database
-        self._down_time = dt.timedelta(seconds=down_time)
+        self._down_time = down_time
         self._keep = keep
         self._changed = threading.Condition()
         self._counting = False
@@ -106,7 +105,7 @@ class Gauges:
 
     def _read(self) -> _Found:
         with engine.translated(), self._database.reader() as session:
-            return _found(session, models.now() - self._down_time)
+            return _found(session, clock.after(-self._down_time))
 
     def _remember(self, owed: set[tuple[int, int]]) -> None:
         now = time.monotonic()
@@ -120,7 +119,7 @@ class Gauges:
         return 0.0 if since is None else time.monotonic() - since
 
 
-def _found(session: orm.Session, silent_before: dt.datetime) -> _Found:
+def _found(session: orm.Session, silent_before: clock.Moment) -> _Found:
     return _Found(
         counts.arqs(session),
         counts.arqs_untold(session),

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import orm
 
+from cyborg.db import clock
 from cyborg.db import models
 
 Arq = models.AcceleratorRequest
@@ -93,7 +93,7 @@ def jobs(session: orm.Session) -> Counts:
     return _grouped(session, Job.id, [Job.kind, Job.state])
 
 
-def agents(session: orm.Session, silent_before: dt.datetime) -> Counts:
+def agents(session: orm.Session, silent_before: clock.Moment) -> Counts:
     """By `alive` or `silent`, and `fault` or `ok` of their drivers."""
     sign = sa.case(
         (Host.last_seen_at >= silent_before, "alive"), else_="silent"

@@ -18,6 +18,8 @@ from cyborg.audit import running
 from cyborg.audit.findings import Kind
 from cyborg.audit.healing import Result
 from cyborg.clients.nova_servers import Fate
+from cyborg.clients.placement_survey import Claim
+from cyborg.clients.placement_survey import Survey
 from cyborg.db import models
 from cyborg.db import repairs
 from cyborg.db import suspects
@@ -91,6 +93,70 @@ def test_another_clouds_nova_is_not_believed(clouds: Clouds) -> None:
     (missed,) = healed.unchecked
     assert "region_name" in missed.why
     assert cloud.dump() == before
+
+
+class Elsewhere(Survey):
+    """The Placement of a region that has nothing of ours."""
+
+    def tree(self, *_: Any) -> None:
+        return None
+
+    def root_called(self, _: str) -> None:
+        return None
+
+    def owned(self) -> list[Any]:
+        return []
+
+    def claim(self, _: str) -> Claim:
+        return Claim("", frozenset())
+
+
+def test_another_regions_nova_and_placement_are_not_believed(
+    clouds: Clouds,
+) -> None:
+    """Where neither section says which region is ours."""
+    cloud = clouds("sqlite", 1)
+    corruptions.orphaned_arq(cloud.sites[0])
+
+    healed = cloud.heal(survey=Elsewhere(cloud.placement.adapter()))
+
+    assert Kind.ORPHANED_ARQ not in results(healed)
+    assert any("region_name" in one.why for one in healed.unchecked)
+    assert len(cloud.world.all(Arq)) == 1
+
+
+def test_without_placement_nobody_is_taken_for_gone(clouds: Clouds) -> None:
+    cloud = clouds("sqlite", 1)
+    corruptions.orphaned_arq(cloud.sites[0])
+    before = cloud.dump()
+    healed = cloud.heal(survey=None)
+    assert Kind.ORPHANED_ARQ not in results(healed)
+    assert any("without Placement" in one.why for one in healed.unchecked)
+    assert cloud.dump() == before
+
+
+def test_a_heal_says_what_it_could_not_look_at_again(
+    clouds: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = clouds("sqlite", 1)
+    corruptions.orphaned_arq(cloud.sites[0])
+    gatherer = gathering.Gatherer(cloud.sources())
+    healer = cloud.healer()
+    heal = healer.heal
+
+    def and_then_placement_is_away(*arguments: Any) -> Any:
+        outcomes = heal(*arguments)
+        monkeypatch.setattr(type(cloud.sources().survey), "tree", _unavailable)
+        return outcomes
+
+    monkeypatch.setattr(healer, "heal", and_then_placement_is_away)
+    healed = running.heal(gatherer, healer, running.Choice(), lambda _: None)
+    assert results(healed)[Kind.ORPHANED_ARQ] is Result.HEALED
+    assert [one.what for one in healed.unchecked] == ["providers of 1 hosts"]
+
+
+def _unavailable(*_: Any) -> None:
+    raise exception.PlacementUnavailable("away")
 
 
 def test_of_a_consumer_that_has_something_else_nothing_is_taken(
@@ -427,8 +493,8 @@ def test_many_instances_are_listed_and_the_rest_asked_for(
     asked = [
         one.path for one in cloud.nova.requests if "/servers/" in one.path
     ]
-    # Of all only the one that is gone, and that in each of the two looks.
-    assert (len(asked), len(set(asked))) == (2, 1)
+    # First only the one that is gone; then whoever is on its host.
+    assert (len(asked), len(set(asked))) == (5, 4)
     assert {audit.state.servers[one].fate for one in alive} == {Fate.ALIVE}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 
+from cyborg.db import clock
 from cyborg.db import counts
 from cyborg.db import engine
 from cyborg.db import models
@@ -25,7 +26,7 @@ def test_nothing_is_counted_as_nothing(database: engine.Database) -> None:
         assert counts.devices(session) == {}
         assert counts.handles(session) == {}
         assert counts.jobs(session) == {}
-        assert counts.agents(session, models.now()) == {}
+        assert counts.agents(session, clock.after(0)) == {}
         assert counts.owed(session) == set()
 
 
@@ -154,7 +155,7 @@ def test_an_agent_is_silent_after_a_moment_or_when_it_never_spoke(
         _host("d"),
     )
     with database.reader() as session:
-        assert counts.agents(session, before) == {
+        assert counts.agents(session, clock.after(-55)) == {
             ("alive", "ok"): 1,
             ("alive", "fault"): 1,
             ("silent", "ok"): 2,
