@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gunicorn --config cyborg-api.conf.py cyborg.wsgi.api:application."""
 
+# A proxy before it must set X-Forwarded-For, or else [metrics]
+# allowed_networks must not have 127.0.0.0/8: /metrics would be everybody's.
 bind = "127.0.0.1:6666"
 workers = 4
 threads = 16
