@@ -264,7 +264,7 @@ class Site:
     def wait(self) -> None:
         """Until each service that was launched is ready."""
         ready = {
-            "api": lambda: resources.answers(self.port),
+            "api": lambda: resources.answers(self.port) and self._loaded(),
             "conductor": lambda: self.vhost.consumers("cyborg-conductor"),
             "agent": lambda: self.vhost.consumers(
                 f"cyborg-agent.{self.agent_host}"
@@ -279,6 +279,13 @@ class Site:
                 f"{service} is ready: {child.tail()}",
             )
             assert child.running, child.tail()
+
+    def _loaded(self) -> bool:
+        """Whether each worker of uwsgi has the application (all have
+        `lazy-apps`): one that is told to end while it loads it serves on.
+        """
+        said = self.output("api")
+        return said.count("WSGI app 0 (") >= said.count("spawned uWSGI worker")
 
     def output(self, service: str) -> str:
         """All that the service logged and printed."""
