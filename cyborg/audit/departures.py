@@ -64,11 +64,20 @@ def ours(state: State) -> frozenset[str]:
     )
 
 
-def judged(claim: Claim, accelerators: frozenset[str], known: bool) -> Server:
+def judged(
+    claim: Claim | None, accelerators: frozenset[str], known: bool
+) -> Server:
     """What is to be thought of a consumer that Nova does not have.
 
-    `known`: whether this Placement has the root of any host of ours.
+    `claim` is what Placement says of it, None where there is no Placement;
+    `known`: whether that has the root of any host of ours.
     """
+    if claim is None:
+        return Server(
+            Fate.UNTOLD,
+            why="Nova does not have it; without Placement nobody confirms"
+            " that this is the Nova of this cloud",
+        )
     if claim.kind not in NOVAS:
         return Server(
             Fate.UNTOLD,

@@ -44,11 +44,6 @@ R = TypeVar("R")
 CHUNK = 500
 """How many hosts one statement reads."""
 
-_NO_WITNESS = (
-    "Nova does not have it; without Placement nobody confirms that this is"
-    " the Nova of this cloud"
-)
-
 FEW = 200
 """Up to how many instances Nova is asked one by one, not for a list."""
 
@@ -334,9 +329,11 @@ class Gatherer:
                 found = nova.call(lambda: servers.find(uuid))
                 if found.fate is not Fate.GONE:
                     return found
-                if survey is None:
-                    return Server(Fate.UNTOLD, why=_NO_WITNESS)
-                claim = placement.call(lambda: survey.claim(uuid))
+                claim = (
+                    placement.call(lambda: survey.claim(uuid))
+                    if survey is not None
+                    else None
+                )
             except exception.Unavailable as error:
                 return Server(Fate.UNTOLD, why=str(error))
             return departures.judged(claim, ours, self._placement_knows_us)

@@ -80,6 +80,7 @@ class Pool:
         except exception.Unavailable as error:
             LOG.warning("%s: put off: %s", self._name, error)
         except Exception as error:
+            # Outermost frame of the work: nobody else would tell of it.
             if self._given_up:
                 # What it works with is being closed beside it.
                 LOG.warning("%s: cut off by the stop: %s", self._name, error)

@@ -35,8 +35,8 @@ ANSWER_SECONDS = 45
 """No answer may take longer, whatever else the machine does; what a
 conductor is waited for is 20 s."""
 SENDERS = 12
-"""How many people send each generated request: to generate one takes ten
-times as long as to have it answered."""
+"""How many people send each generated request: of the time of five, most
+was spent in generating it."""
 EXAMPLES = {GenerationMode.POSITIVE: 48, GenerationMode.NEGATIVE: 30}
 """How many requests are generated for each operation."""
 VERSIONS = (None, "2.0", "2.1", "2.2", "2.3", "2.4", "latest")
