@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
@@ -13,6 +15,7 @@ from oslo_config import cfg
 from cyborg import metrics
 from cyborg import service
 
+_CONNECTIONS = "oslo_messaging._drivers.impl_rabbit"
 STRICT = "CYBORG_TEST_REQUIRE_SERVICES"
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -36,6 +39,25 @@ def _usual_level() -> None:
     """Warnings and worse, whatever a program of ours that an earlier test
     ran in this process has asked logging for."""
     logging.getLogger().setLevel(logging.WARNING)
+
+
+@pytest.fixture(autouse=True)
+def _earlier_tests_are_silent() -> Iterator[None]:
+    """oslo.messaging tries for ever to reach the broker that a test took
+    away: what its threads say is not heard in later tests."""
+    earlier = {
+        thread.ident
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread()
+    }
+
+    def new(record: logging.LogRecord) -> bool:
+        return record.thread not in earlier
+
+    log = logging.getLogger(_CONNECTIONS)
+    log.addFilter(new)
+    yield
+    log.removeFilter(new)
 
 
 @pytest.hookimpl(wrapper=True)

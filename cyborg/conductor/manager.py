@@ -8,6 +8,7 @@ what follows from it (Nova, Placement, hosts) to the work in the background.
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from typing import Any
 
 import oslo_messaging
@@ -98,8 +99,13 @@ class ConductorEndpoint:
         group_id: int | None = None,
         image_uuid: str | None = None,
     ) -> list[str]:
-        """Makes the ARQs of a profile; their uuids."""
-        return requests.create(
+        """Makes the ARQs of a profile; their uuids.
+
+        Unavailable where that took longer than anybody waits for it: nobody
+        would ever ask for these ARQs or delete them, so that none is left.
+        """
+        begun = time.monotonic()
+        made = requests.create(
             self._database,
             device_profile_name,
             request_id=context.request_id,
@@ -108,6 +114,16 @@ class ConductorEndpoint:
             project_id=context.project_id,
             limit=self._conf.api.max_accelerators_per_request,
         )
+        if time.monotonic() - begun <= rpc.answer_seconds(self._conf):
+            return made
+        requests.delete(
+            self._database,
+            made,
+            None,
+            may_unbind=False,
+            grace=self._work.settings.grace,
+        )
+        raise exception.Unavailable("The database took too long.")
 
     @oslo_messaging.expose  # type: ignore[untyped-decorator]
     def bind_arqs(

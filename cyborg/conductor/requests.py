@@ -112,7 +112,7 @@ def create(
                 raise missing
             profile_id, profile_json = found
             rows = make_rows(groups_of(profile_json), group_id, limit)
-            uuids = [_uuid_of(request_id, n) for n in range(len(rows))]
+            uuids = uuids_of(request_id, len(rows))
             arq_writes.create(
                 session,
                 (profile_id, profile_name),
@@ -128,9 +128,12 @@ def create(
     return uuids
 
 
-def _uuid_of(request_id: str, number: int) -> str:
-    """What the ARQ of that number is called which a request makes."""
-    return str(uuid.uuid5(MADE_BY_REQUEST, f"{request_id}/{number}"))
+def uuids_of(request_id: str, count: int) -> list[str]:
+    """What the ARQs are called that a request makes, in their order."""
+    return [
+        str(uuid.uuid5(MADE_BY_REQUEST, f"{request_id}/{number}"))
+        for number in range(count)
+    ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

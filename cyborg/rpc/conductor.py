@@ -30,6 +30,11 @@ ANSWER_SECONDS = 60.0
 lost reply must neither hang a client of the API nor silence an agent."""
 
 
+def answer_seconds(conf: cfg.ConfigOpts) -> float:
+    """How long whoever asks a conductor for something waits for it."""
+    return float(min(conf.rpc_response_timeout, ANSWER_SECONDS))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
     """Bind the ARQ to the instance, on the provider that was allocated.
@@ -76,7 +81,7 @@ class ConductorClient:
             method,
             arguments,
             version=version,
-            timeout=min(self._conf.rpc_response_timeout, ANSWER_SECONDS),
+            timeout=answer_seconds(self._conf),
         )
 
     def report_host(

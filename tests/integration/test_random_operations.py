@@ -29,6 +29,7 @@ import requests
 from tests.integration import deployment
 from tests.integration import fleet as fleets
 from tests.integration import judge
+from tests.integration.unheard import Unheard
 
 SEED = int(os.environ.get("CYBORG_TEST_SEED", "20261130"))
 OPERATIONS = int(os.environ.get("CYBORG_TEST_OPERATIONS", "10000"))
@@ -88,7 +89,7 @@ class Run:
         self.fleet = fleet
         self.image = glance_image
         self.profiles: dict[tuple[str, int], str] = {}
-        self.unknown_creates = 0
+        self.unheard = Unheard()
         self.wrong: list[str] = []
         self.over = threading.Event()
         self.claiming = threading.Lock()
@@ -133,9 +134,10 @@ class Run:
             self.answers[key] = self.answers.get(key, 0) + 1
             self.slowest[name] = max(self.slowest.get(name, 0.0), seconds)
 
-    def create_is_unknown(self, size: int) -> None:
+    def is_unheard(self, answer: requests.Response | None, made: int) -> None:
+        """So many ARQs may have been made which nobody was told of."""
         with self._changed:
-            self.unknown_creates += size
+            self.unheard.note(answer, made)
 
 
 class Client:
@@ -179,8 +181,12 @@ class Client:
         path: str,
         body: Any = None,
         allowed: Iterable[int] = (200,),
+        makes: int = 0,
     ) -> requests.Response | None:
-        """The answer; None where it is not known what was done."""
+        """The answer; None where it is not known what was done.
+
+        `makes` is how many ARQs it asks for.
+        """
         run = self.run
         label, port = self.random.choice(sorted(run.fleet.ports.items()))
         start = time.monotonic()
@@ -201,6 +207,7 @@ class Client:
             killed, back = run.deaths[label]
             if not killed or (back and back < start):
                 run.fail(f"{name} at {label}: {error!r}")
+            run.is_unheard(None, makes)
             time.sleep(0.1)
             return None
         finally:
@@ -211,6 +218,7 @@ class Client:
         if took > ANSWER_SECONDS:
             run.fail(f"{name}: {answer.status_code} after {took:.1f} s")
         if answer.status_code in UNKNOWN:
+            run.is_unheard(answer, makes)
             return None
         if answer.status_code not in allowed:
             run.fail(f"{name}: {answer.status_code} {answer.text}")
@@ -256,10 +264,9 @@ class Client:
             ARQS,
             {"device_profile_name": server.profile},
             (201,),
+            makes=size,
         )
-        if answer is None:
-            run.create_is_unknown(size)
-        elif answer.status_code == 201:
+        if answer is not None and answer.status_code == 201:
             server.arqs = [arq["uuid"] for arq in answer.json()["arqs"]]
             self.check(
                 len(set(server.arqs)) == size, f"{size} asked: {answer.text}"
@@ -718,7 +725,7 @@ def test_random_operations_through_faults_leave_nothing_wrong(
     listed = anybody.insist("list", "GET", ARQS).json()["arqs"]
     unheard = [arq for arq in listed if arq["uuid"] not in known]
     assert {arq["state"] for arq in unheard} <= {"Initial"}, story
-    assert len(unheard) <= run.unknown_creates, story
+    assert run.unheard.strangers(unheard) == [], story
     assert known <= {arq["uuid"] for arq in listed}, story
     converged = judges.converged(alive)
 

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import itertools
+import types
 import uuid
 
 import pytest
 import sqlalchemy as sa
 
 from cyborg import exception
+from cyborg.conductor import manager
 from cyborg.db import models
 from cyborg.rpc import codec
+from cyborg.rpc import conductor as rpc
 from cyborg.rpc.conductor import Binding
 from tests.functional.conductor import world as worlds
 from tests.functional.conductor.world import CONTEXT
@@ -248,6 +252,20 @@ def test_unbinding_with_an_unknown_request_changes_nothing(
     with pytest.raises(exception.NotFound):
         world.unbind(*arqs, str(uuid.uuid4()))
     assert world.states(arqs) == ["Bound"]
+
+
+def test_what_is_made_too_late_for_its_caller_is_not_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was told that it failed would never ask for it or delete it."""
+    seconds = itertools.count(step=rpc.answer_seconds(world.conf) + 1)
+    late = types.SimpleNamespace(monotonic=seconds.__next__)
+    with monkeypatch.context() as patch:
+        patch.setattr(manager, "time", late)
+        with pytest.raises(exception.Unavailable, match="too long"):
+            world.arqs(2)
+    assert world.all(models.AcceleratorRequest) == []
+    assert len(world.arqs(2)) == 2
 
 
 def test_deleting_frees_what_was_bound(world: World) -> None:
