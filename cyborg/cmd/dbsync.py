@@ -25,6 +25,7 @@ from cyborg.clients import session
 from cyborg.db import engine
 from cyborg.db import migration
 from cyborg.db import patience
+from cyborg.db import projects
 
 PROGRAM = "cyborg-dbsync"
 DATA = "online_data_migrations"
@@ -159,7 +160,7 @@ def _create_schema(_conf: cfg.ConfigOpts, database: engine.Database) -> None:
 
 
 def _migrate_data(conf: cfg.ConfigOpts, database: engine.Database) -> int:
-    filled, more = migration.fill_projects(
+    filled, more = projects.fill_projects(
         database, _project_lookup(conf), conf.command.max_count
     )
     print(f"{filled} accelerator requests got their project.")

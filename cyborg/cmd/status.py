@@ -26,6 +26,7 @@ from cyborg.cmd import status_policy
 from cyborg.db import engine
 from cyborg.db import migration
 from cyborg.db import offers
+from cyborg.db import projects
 
 PROGRAM = "cyborg-status"
 MISTAKE = 255
@@ -103,7 +104,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def _projects(self) -> upgradecheck.Result:
         if self._database is None or not self._ready:
             return _fine("Not looked at.")
-        count = migration.projectless(self._database)
+        count = projects.projectless(self._database)
         if not count:
             return _fine()
         return _warning(

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from cyborg import exception
 from cyborg.db import engine
-from cyborg.db import migration
+from cyborg.db import projects
 
 LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Healer:
             return
         left = [
             instance
-            for instance in migration.instances_without_project(self._database)
+            for instance in projects.instances_without_project(self._database)
             if instance not in self._asked
         ]
         for instance in left[:ASKED_AT_ONCE]:
@@ -53,4 +53,4 @@ class Healer:
                 return
             self._asked.add(instance)
             if project is not None:
-                migration.set_project(self._database, instance, project, None)
+                projects.set_project(self._database, instance, project, None)

@@ -21,6 +21,7 @@ from cyborg.db import engine
 from cyborg.db import migration
 from cyborg.db import models
 from cyborg.db import profiles
+from cyborg.db import projects
 from cyborg.db import query
 from tests import databases
 from tests import deployed
@@ -344,10 +345,10 @@ def test_projects_come_from_novas_instances(
         asked.append(instance)
         return "project" if instance == known else None
 
-    assert migration.projectless(database) == 6
-    assert migration.fill_projects(database, project_of, 2) == (2, True)
-    assert migration.fill_projects(database, project_of) == (1, False)
-    assert migration.fill_projects(database, project_of) == (0, False)
+    assert projects.projectless(database) == 6
+    assert projects.fill_projects(database, project_of, 2) == (2, True)
+    assert projects.fill_projects(database, project_of) == (1, False)
+    assert projects.fill_projects(database, project_of) == (0, False)
     assert set(asked) == {known, unknown}
     found = {one.uuid: one.project_id for one in arqs.list_arqs(database)}
     wanted = ["project"] * 3 + [None] * 3
@@ -365,4 +366,4 @@ def test_nova_is_not_asked_where_no_instance_lacks_a_project(
     def project_of(instance: str) -> str | None:
         raise AssertionError(instance)
 
-    assert migration.fill_projects(database, project_of) == (0, False)
+    assert projects.fill_projects(database, project_of) == (0, False)
