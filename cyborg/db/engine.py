@@ -55,8 +55,11 @@ from cyborg import notification
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_UNREADY = frozenset({1049, 1054, 1146, "3D000", "42P01", "42703"})
-"""No such database, table or column."""
+_UNREADY = frozenset({1049, 1146, "3D000", "42P01"})
+"""No such database or table."""
+
+_OLDER = frozenset({1054, "42703"})
+"""No such column."""
 
 _UNFIT = frozenset({1267, 1271, 1300, 1366, 1406, 3854, 3988})
 """Text beyond the character set of an adopted table, or too long."""
@@ -232,6 +235,10 @@ def _meaning(
     if isinstance(error, db_exception.DBNonExistentTable) or code in _UNREADY:
         return exception.Unavailable(
             "The database is not set up: run cyborg-dbsync upgrade."
+        )
+    if code in _OLDER:
+        return exception.Unavailable(
+            "The database is of an older release: run cyborg-dbsync upgrade."
         )
     inner = getattr(error, "inner_exception", error)
     if isinstance(inner, sa.exc.DataError) or code in _UNFIT:
