@@ -249,3 +249,35 @@ HEALED: dict[Spoil, Kind] = {
     allocation_without_arq: Kind.ALLOCATION_WITHOUT_ARQ,
     arq_without_allocation: Kind.ARQ_WITHOUT_ALLOCATION,
 }
+
+
+def bound_to_cleaned_handle(site: Site) -> str:
+    _, arq = site.boot()
+    handle = site.cloud.world.arq(arq).attach_handle_id
+    job = site.add_job("clean", "queued")
+    site.cloud.world.execute(
+        sa.update(Handle).where(Handle.id == handle).values(job_id=job.id)
+    )
+    return arq
+
+
+def failed_cleaning(site: Site) -> str:
+    handle = site.handles()[0]
+    job = site.add_job("clean", "failed", error="medium error")
+    site.change(Handle, handle, in_use=True, job_id=job.id)
+    return handle.uuid
+
+
+def stuck_cleaning(site: Site) -> str:
+    job = site.add_job("clean", "queued")
+    site.change(Handle, site.handles()[0], in_use=True, job_id=job.id)
+    site.cloud.world.execute(sa.update(Host).values(last_seen_at=ago(3600)))
+    return job.uuid
+
+
+REFUSED: dict[Spoil, Kind] = {
+    bound_to_cleaned_handle: Kind.CLEANED_HANDLE_BOUND,
+    failed_cleaning: Kind.FAILED_CLEANING,
+    stuck_cleaning: Kind.STUCK_CLEANING,
+}
+"""What only an operator can cure."""

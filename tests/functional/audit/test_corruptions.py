@@ -61,3 +61,27 @@ def test_all_corruptions_at_once_are_healed(clouds: Clouds, kind: str) -> None:
     healed = cloud.heal()
     assert {one.result for one in healed.outcomes} == {Result.HEALED}, healed
     assert cloud.audit().findings == ()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mariadb", "postgresql"])
+def test_what_only_an_operator_can_cure_is_told_and_left(
+    clouds: Clouds, kind: str
+) -> None:
+    cloud = clouds(kind, len(corruptions.REFUSED))
+    expected = {
+        (wrong, spoil(site))
+        for site, (spoil, wrong) in zip(
+            cloud.sites, corruptions.REFUSED.items(), strict=True
+        )
+    }
+    before = cloud.dump()
+
+    healed = cloud.heal(*corruptions.REFUSED.values())
+
+    told = {
+        (one.finding.kind, one.finding.uuid): one for one in healed.outcomes
+    }
+    assert expected <= told.keys(), expected - told.keys()
+    assert {one.result for one in told.values()} == {Result.REFUSED}
+    assert all(one.finding.refusal for one in told.values())
+    assert cloud.dump() == before
