@@ -63,7 +63,8 @@ def _package_index() -> dict[str, str]:
 
 def _environment(folder: Path, constraints: Path) -> Path:
     """The Python of a new environment with the tools to build."""
-    venv.create(folder, with_pip=True)
+    # A copy may be "busy": other threads start processes while it is written.
+    venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
     _pip(python, constraints, *BUILD_TOOLS)
     return python
