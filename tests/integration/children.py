@@ -91,7 +91,9 @@ class Child:
         self.process.wait(STOP_SECONDS)
 
     def tail(self, lines: int = 40) -> str:
-        """The last lines of its output."""
+        """The last lines of its output; none where a test removed it."""
+        if not self.output.exists():
+            return ""
         text = self.output.read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 

@@ -113,7 +113,9 @@ class Caller:
         self._deployment = deployment
         self._user = user
         self._service = service
-        self._base = f"http://127.0.0.1:{port or deployment.port}"
+        self._base = (
+            f"{deployment.scheme}://127.0.0.1:{port or deployment.port}"
+        )
         self._session = requests.Session()
 
     def request(
@@ -133,7 +135,14 @@ class Caller:
         if version is not None:
             sent["OpenStack-API-Version"] = f"accelerator {version}"
         answer = self._session.request(
-            method, self._base + path, json=body, headers=sent, timeout=90
+            method,
+            self._base + path,
+            json=body,
+            headers=sent,
+            timeout=90,
+            # Of the session, the environment would have the last word.
+            verify=self._deployment.trusted,
+            cert=self._deployment.certificate,
         )
         self._deployment.answers.note(method, path, answer)
         return answer
@@ -210,6 +219,11 @@ class Deployment:
         self.vhost = vhost
         self.folder = folder
         self.port = cloud.api_port
+        self.scheme = "http"
+        self.trusted: str | bool = True
+        """Who signed the API's certificate, if it has one."""
+        self.certificate: tuple[str, str] | None = None
+        """That of its callers, and their key."""
         self.host = f"agent-{uuid.uuid4().hex[:8]}"
         self.provider_name = f"{self.host}.example.org"
         self.root = ""

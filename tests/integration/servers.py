@@ -16,6 +16,7 @@ from pathlib import Path
 import pymysql
 import sqlalchemy as sa
 
+from tests.integration import certificates
 from tests.integration import children
 from tests.integration import resources
 
@@ -28,19 +29,32 @@ broker."""
 
 class MariaDB:
     """MariaDB with a database `cyborg` and a user who is no administrator,
-    as a deployer's has none: one who is may write when nobody should."""
+    as a deployer's has none: one who is may write when nobody should.
 
-    def __init__(self, folder: Path) -> None:
+    With a certificate, of the authority in the file `trusted`, it speaks
+    TLS and nothing else.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        certificate: certificates.Pair | None = None,
+        trusted: Path | None = None,
+    ) -> None:
         server = shutil.which("mariadbd") or shutil.which("mysqld")
         install = shutil.which("mariadb-install-db")
         if server is None or install is None:
             resources.missing("MariaDB's server is not installed here")
         self._server = server
         self._folder = folder
+        self._certificate = certificate
+        self._tls = {} if trusted is None else {"ca": str(trusted)}
         self.port = resources.free_port()
         self.url = (
             f"mysql+pymysql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/cyborg"
         )
+        if trusted is not None:
+            self.url += f"?ssl_ca={trusted}"
         done = children.finish(
             [
                 install,
@@ -65,6 +79,11 @@ class MariaDB:
 
     def start(self) -> None:
         """Serve what the folder holds."""
+        tls = self._certificate and (
+            f"--ssl-cert={self._certificate.certificate}",
+            f"--ssl-key={self._certificate.key}",
+            "--require-secure-transport=ON",
+        )
         self._child = children.Child(
             [
                 self._server,
@@ -78,6 +97,7 @@ class MariaDB:
                 "--innodb-buffer-pool-size=32M",
                 "--innodb-log-file-size=8M",
                 "--performance-schema=OFF",
+                *(tls or ()),
             ],
             self._folder / "mariadb.out",
         )
@@ -103,7 +123,11 @@ class MariaDB:
         """Run a statement as the administrator; its first value."""
         with (
             pymysql.connect(
-                host="127.0.0.1", port=self.port, user="root", autocommit=True
+                host="127.0.0.1",
+                port=self.port,
+                user="root",
+                autocommit=True,
+                ssl=self._tls or None,
             ) as connection,
             connection.cursor() as cursor,
         ):

@@ -8,6 +8,7 @@ import socket
 import ssl
 import urllib.parse
 from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ import requests
 
 from tests.integration import certificates
 from tests.integration import children
+from tests.integration import cloud as clouds
 from tests.integration import deployment
+from tests.integration import instance as instances
 from tests.integration import logs
 from tests.integration import resources
+from tests.integration import servers
 from tests.integration import tls_proxy
 
 START_SECONDS = 90
@@ -32,41 +36,44 @@ def authority(
 
 @pytest.fixture(scope="module")
 def secured(
-    deploy: deployment.Deploy, authority: certificates.Authority
+    cloud: clouds.Cloud,
+    authority: certificates.Authority,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[deployment.Deployment]:
-    """All three services; Keystone, Placement and the broker by TLS."""
+    """All three services, and each that they talk to, by TLS."""
     pair = authority.issue("servers")
-    cyborg = deploy()
-    keystone = urllib.parse.urlsplit(cyborg.cloud.keystone.auth_url)
-    placement = urllib.parse.urlsplit(cyborg.cloud.placement.url)
-    broker = urllib.parse.urlsplit(cyborg.vhost.url)
+    server, client = authority.issue("api"), authority.issue("caller")
     with contextlib.ExitStack() as stack:
+        mariadb = servers.MariaDB(
+            tmp_path_factory.mktemp("mariadb"), pair, authority.file
+        )
+        stack.callback(mariadb.kill)
+        cyborg = deployment.Deployment(
+            cloud,
+            mariadb.url,
+            stack.enter_context(resources.vhost("cyborg")),
+            tmp_path_factory.mktemp("cyborg"),
+        )
+        stack.callback(cyborg.stop)
+        cyborg.prepare()
+        cyborg.scheme = "https"
+        cyborg.trusted = str(authority.file)
+        cyborg.certificate = (str(client.certificate), str(client.key))
         proxies = {
-            name: stack.enter_context(tls_proxy.before(pair, port or 5672))
-            for name, port in (
-                ("keystone", keystone.port),
-                ("placement", placement.port),
-                ("broker", broker.port),
-            )
+            name: stack.enter_context(tls_proxy.before(pair, url.port or 5672))
+            for name, url in {
+                "keystone": urllib.parse.urlsplit(cloud.keystone.auth_url),
+                "placement": urllib.parse.urlsplit(cloud.placement.url),
+                "nova": urllib.parse.urlsplit(cloud.nova.url),
+                "glance": urllib.parse.urlsplit(cloud.glance.url),
+                "broker": urllib.parse.urlsplit(cyborg.vhost.url),
+            }.items()
         }
-        urls = {
-            name: f"https://127.0.0.1:{proxy.port}"
-            for name, proxy in proxies.items()
-        }
-        user = broker.netloc.rpartition("@")[0]
-        environment = {
-            "OS_DEFAULT__TRANSPORT_URL": f"rabbit://{user}@127.0.0.1:"
-            f"{proxies['broker'].port}{broker.path}",
-            "OS_OSLO_MESSAGING_RABBIT__SSL": "true",
-            "OS_OSLO_MESSAGING_RABBIT__SSL_CA_FILE": str(authority.file),
-            "OS_PLACEMENT__ENDPOINT_OVERRIDE": urls["placement"],
-        }
-        for group in ("KEYSTONE_AUTHTOKEN", "PLACEMENT", "NOVA"):
-            environment |= {
-                f"OS_{group}__AUTH_URL": urls["keystone"] + keystone.path,
-                f"OS_{group}__CAFILE": str(authority.file),
-            }
-        server = authority.issue("api")
+        environment = _by_tls(
+            cyborg,
+            {name: proxy.port for name, proxy in proxies.items()},
+            authority,
+        )
         for name in ("conductor", "agent"):
             cyborg.launch(name, environment=environment)
         cyborg.launch(
@@ -85,9 +92,38 @@ def secured(
             "the API listens",
         )
         cyborg.wait_for_providers(seconds=START_SECONDS)
-        assert all(proxy.handshakes for proxy in proxies.values())
         yield cyborg
-        cyborg.stop()
+        assert [
+            name for name, proxy in proxies.items() if not proxy.handshakes
+        ] == []
+
+
+def _by_tls(
+    cyborg: deployment.Deployment,
+    ports: Mapping[str, int],
+    authority: certificates.Authority,
+) -> dict[str, str]:
+    """What leads each service to the ports that speak TLS."""
+    urls = {name: f"https://127.0.0.1:{port}" for name, port in ports.items()}
+    broker = urllib.parse.urlsplit(cyborg.vhost.url)
+    user = broker.netloc.rpartition("@")[0]
+    path = urllib.parse.urlsplit(cyborg.cloud.keystone.auth_url).path
+    environment = {
+        "OS_DEFAULT__TRANSPORT_URL": (
+            f"rabbit://{user}@127.0.0.1:{ports['broker']}{broker.path}"
+        ),
+        "OS_OSLO_MESSAGING_RABBIT__SSL": "true",
+        "OS_OSLO_MESSAGING_RABBIT__SSL_CA_FILE": str(authority.file),
+        "OS_PLACEMENT__ENDPOINT_OVERRIDE": urls["placement"],
+        "OS_NOVA__ENDPOINT_OVERRIDE": f"{urls['nova']}/v2.1",
+        "OS_GLANCE__ENDPOINT_OVERRIDE": urls["glance"],
+    }
+    for group in ("KEYSTONE_AUTHTOKEN", "PLACEMENT", "NOVA", "GLANCE"):
+        environment |= {
+            f"OS_{group}__AUTH_URL": urls["keystone"] + path,
+            f"OS_{group}__CAFILE": str(authority.file),
+        }
+    return environment
 
 
 def _get(
@@ -105,16 +141,21 @@ def _get(
     )
 
 
-def test_the_whole_flow_goes_by_tls(
-    secured: deployment.Deployment, authority: certificates.Authority
-) -> None:
-    client = authority.issue("client")
-    answer = _get(secured, authority.file, client)
-    assert answer.status_code == 200, answer.text
-    assert len(answer.json()["devices"]) == 1
-    (link,) = _get(secured, authority.file, client, "/").json()["versions"][0][
-        "links"
-    ]
+def test_the_whole_flow_goes_by_tls(secured: deployment.Deployment) -> None:
+    """A card is programmed with an image from Glance, Nova is told, and all
+    is given back; the database takes nobody without TLS."""
+    image = secured.cloud.glance.add(b"a bitstream")
+    group = {**instances.FAKE_GROUP, "accel:bitstream_id": image}
+    instance = instances.Instance(secured, secured.make_profile([group]))
+    (arq,) = instance.boot()
+    assert arq["state"] == "Bound"
+    secured.cloud.nova.wait_for(instance.uuid, 1, 60)
+    (event,) = secured.cloud.nova.events_of(instance.uuid)
+    assert (event["tag"], event["status"]) == (arq["uuid"], "completed")
+    instance.delete()
+    assert secured.handles_in_use() == 0
+    (version,) = secured.caller(None).get("/")["versions"]
+    (link,) = version["links"]
     assert link["href"] == f"https://127.0.0.1:{secured.port}/v2"
     assert secured.tracebacks() == {}
 
