@@ -8,6 +8,7 @@ import dataclasses
 import http.server
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -26,6 +27,15 @@ class Request:
 
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is gone is its own business."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class Loopback:
@@ -72,6 +82,9 @@ class Loopback:
                     dict(self.headers),
                     self.rfile.read(length),
                 )
+                if len(request.body) < length:  # its client is gone
+                    self.close_connection = True
+                    return
                 with outer._lock:
                     outer.requests.append(request)
                 outer._released.wait(outer.pause)
@@ -84,10 +97,7 @@ class Loopback:
         self._listen(0)
 
     def _listen(self, port: int) -> None:
-        self._server = http.server.ThreadingHTTPServer(
-            ("127.0.0.1", port), self._handler
-        )
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", port), self._handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), daemon=True
         )

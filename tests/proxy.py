@@ -7,7 +7,9 @@ all its connections, those there are and those to come.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import re
 import socket
 import struct
 import threading
@@ -18,6 +20,8 @@ CHUNK = 65536
 CONNECT_SECONDS = 5
 TO_SERVICE, TO_CLIENT = "to service", "to client"
 DIRECTIONS = (TO_SERVICE, TO_CLIENT)
+
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing sends a reset, as a dead host's peer would get."""
@@ -257,6 +261,28 @@ class _Pair:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+class _Statuses(Filter):
+    """Counts the answers that go by."""
+
+    def __init__(self, seen: collections.Counter[int]) -> None:
+        self._seen = seen
+
+    def pass_on(self, data: bytes) -> bytes:
+        self._seen.update(map(int, _STATUS.findall(data)))
+        return data
+
+
+class Http(Proxy):
+    """A proxy of an HTTP service; `answers` counts its answers by status."""
+
+    def __init__(self, target: tuple[str, int], port: int = 0) -> None:
+        self.answers: collections.Counter[int] = collections.Counter()
+        super().__init__(target, port)
+
+    def filters(self) -> tuple[Filter, Filter]:
+        return Filter(), _Statuses(self.answers)
+
+
 class Messages(Filter):
     """AMQP 0-9-1 by whole messages: some are lost, some come twice.
 
@@ -330,6 +356,8 @@ class MessageFault:
         self._word = b""
         self._copies = 1
         self._left = 0
+        self.seen = 0
+        """How many messages have gone by in all."""
         self.met = 0
 
     def set(self, word: bytes, copies: int, count: int) -> None:
@@ -340,6 +368,7 @@ class MessageFault:
 
     def copies(self, message: bytes) -> int:
         with self._lock:
+            self.seen += 1
             if not self._left or self._word not in message:
                 return 1
             self._left -= 1

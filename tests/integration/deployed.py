@@ -428,9 +428,10 @@ def _lower(answer: http.client.HTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in answer.getheaders()}
 
 
-def broker_connections(pid: int) -> set[int]:
-    """Local ports of this one process's connections to the broker."""
-    port = int(resources.BROKER.rpartition(":")[2])
+def broker_connections(pid: int, port: int = 0) -> set[int]:
+    """Local ports of this one process's connections to the machine's broker,
+    or to the one on that port."""
+    port = port or int(resources.BROKER.rpartition(":")[2])
     return {
         connection.laddr.port
         for connection in psutil.Process(pid).net_connections("tcp")

@@ -20,11 +20,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from tests import proxy
+from tests.integration import cloud as clouds
 from tests.integration import deployment
 from tests.integration import resources
+from tests.integration import servers
 
 CONDUCTOR, API, AGENT = "conductor", "api", "agent"
 
@@ -35,9 +38,9 @@ class Links:
 
     broker: proxy.Broker
     database: proxy.Proxy
-    placement: proxy.Proxy
-    nova: proxy.Proxy
-    keystone: proxy.Proxy
+    placement: proxy.Http
+    nova: proxy.Http
+    keystone: proxy.Http
 
     def all(self) -> Mapping[str, proxy.Proxy]:
         return {
@@ -133,9 +136,9 @@ class Fleet:
             database=proxy.Proxy(
                 (database.host or "127.0.0.1", database.port or 3306)
             ),
-            placement=proxy.Proxy(_address(cloud.placement.url)),
-            nova=proxy.Proxy(_address(cloud.nova.url)),
-            keystone=proxy.Proxy(_address(cloud.keystone.auth_url)),
+            placement=proxy.Http(_address(cloud.placement.url)),
+            nova=proxy.Http(_address(cloud.nova.url)),
+            keystone=proxy.Http(_address(cloud.keystone.auth_url)),
         )
         self.links[label] = links
         user = self.cyborg.vhost.broker.rpartition("@")[0]
@@ -160,6 +163,9 @@ class Fleet:
             "OS_PLACEMENT__AUTH_URL": auth_url,
             "OS_NOVA__AUTH_URL": auth_url,
         }
+        clock = Clock(self.cyborg.folder / f"{label}.clock")
+        self.clocks[label] = clock
+        environment.update(clock.environment)
         environment.update(options)
         self._environments[label] = environment
 
@@ -167,12 +173,8 @@ class Fleet:
         """All of them, ready; `options` go into each environment."""
         for number in range(conductors):
             label = f"{CONDUCTOR}-{number}"
-            clock = Clock(self.cyborg.folder / f"{label}.clock")
-            self.clocks[label] = clock
             self.prepare(
-                label,
-                OS_DEFAULT__HOST=f"{label}-{uuid.uuid4().hex[:8]}",
-                **clock.environment,
+                label, OS_DEFAULT__HOST=f"{label}-{uuid.uuid4().hex[:8]}"
             )
         for number in range(apis):
             label = f"{API}-{number}"
@@ -261,6 +263,40 @@ def made(cyborg: deployment.Deployment) -> Iterator[Fleet]:
         yield fleet
     finally:
         fleet.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """A fleet that has its database and its broker for itself."""
+
+    fleet: Fleet
+    mariadb: servers.MariaDB
+    rabbit: servers.RabbitMQ
+
+
+@contextlib.contextmanager
+def made_apart(
+    cloud: clouds.Cloud,
+    factory: pytest.TempPathFactory,
+    rpc_response_timeout: int,
+) -> Iterator[Apart]:
+    """A fleet without hosts or processes, and the servers that it uses."""
+    with contextlib.ExitStack() as stack:
+        mariadb = servers.MariaDB(factory.mktemp("mariadb"))
+        stack.callback(mariadb.kill)
+        rabbit = servers.RabbitMQ(factory.mktemp("rabbitmq"))
+        stack.callback(rabbit.kill)
+        cyborg = deployment.Deployment(
+            cloud,
+            mariadb.url,
+            rabbit,
+            factory.mktemp("cyborg"),
+            rpc_response_timeout=rpc_response_timeout,
+            root=False,
+        )
+        cyborg.prepare()
+        fleet = stack.enter_context(made(cyborg))
+        yield Apart(fleet, mariadb, rabbit)
 
 
 class Clock:

@@ -60,6 +60,32 @@ HISTORY = (
         END IF;
     END
     """,
+    f"""
+    CREATE TRIGGER arq_made AFTER INSERT ON {ARQS} FOR EACH ROW BEGIN
+        IF NEW.attach_handle_id IS NOT NULL THEN
+            INSERT INTO handle_history (happened, handle_id, arq_id, gain)
+            VALUES (SYSDATE(6), NEW.attach_handle_id, NEW.id, TRUE);
+        END IF;
+    END
+    """,
+    """
+    CREATE TRIGGER handle_made AFTER INSERT ON attach_handles
+    FOR EACH ROW BEGIN
+        IF NEW.in_use THEN
+            INSERT INTO handle_history (happened, handle_id, arq_id, gain)
+            VALUES (SYSDATE(6), NEW.id, NULL, TRUE);
+        END IF;
+    END
+    """,
+    """
+    CREATE TRIGGER handle_deleted AFTER DELETE ON attach_handles
+    FOR EACH ROW BEGIN
+        IF OLD.in_use THEN
+            INSERT INTO handle_history (happened, handle_id, arq_id, gain)
+            VALUES (SYSDATE(6), OLD.id, NULL, FALSE);
+        END IF;
+    END
+    """,
     """
     CREATE TRIGGER handle_changed AFTER UPDATE ON attach_handles
     FOR EACH ROW BEGIN

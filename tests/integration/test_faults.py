@@ -11,31 +11,29 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent import futures
-from pathlib import Path
 from typing import Any
 
-import pymysql
+import psutil
 import pytest
 import requests
 
-from tests import loopback
 from tests.integration import cloud as cloud_module
+from tests.integration import deployed
 from tests.integration import deployment
+from tests.integration import faults
 from tests.integration import fleet as fleets
 from tests.integration import judge as judging
 from tests.integration import resources
-from tests.integration import servers
 from tests.integration.unheard import Unheard
 
 CLIENTS = 3
 UNITS = 16
-ADDRESS = "0000:10:00.0"
+ADDRESS, SECOND = "0000:10:00.0", "0000:11:00.0"
 TRAIT = "CUSTOM_TEST_CARD"
 CARD = {
     "type": "FPGA",
@@ -52,32 +50,22 @@ CHECKING = "api-1"
 """The only process that asks Keystone about tokens."""
 SEED = int(os.environ.get("CYBORG_TEST_SEED", "20261130"))
 KILLS = 12
-SMALL_DISK = "64k"
-
-
-class Failing(loopback.Loopback):
-    """A service that answers 500 to everything."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failure = 500
+DEADLOCKS = 3
+CONFLICT = 409
 
 
 class Arena:
     """The fleet, its servers and its judge."""
 
-    def __init__(
-        self,
-        fleet: fleets.Fleet,
-        mariadb: servers.MariaDB,
-        rabbit: servers.RabbitMQ,
-    ) -> None:
-        self.fleet = fleet
-        self.mariadb = mariadb
-        self.rabbit = rabbit
+    def __init__(self, apart: fleets.Apart) -> None:
+        self.fleet = fleet = apart.fleet
+        self.mariadb = apart.mariadb
+        self.rabbit = apart.rabbit
         self.host = fleet.hosts[0]
         self.cloud = fleet.cyborg.cloud
-        self.judge = judging.Judge(fleet.cyborg, fleet.roots, mariadb.root_url)
+        self.judge = judging.Judge(
+            fleet.cyborg, fleet.roots, apart.mariadb.root_url
+        )
         self.unheard = Unheard()
         self.api_may_die = False
         self._traced: set[str] = set()
@@ -208,9 +196,7 @@ class Load:
         if answer.status_code >= 500:
             if method == "POST":
                 # One that was not answered has no headers.
-                self._arena.unheard.note(
-                    answer if answer.headers else None, 2
-                )
+                self._arena.unheard.note(answer if answer.headers else None, 2)
             self.refused += 1
             self._over.wait(0.1)
             return None
@@ -259,21 +245,8 @@ class Load:
 def arena(
     cloud: cloud_module.Cloud, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Arena]:
-    with contextlib.ExitStack() as stack:
-        mariadb = servers.MariaDB(tmp_path_factory.mktemp("mariadb"))
-        stack.callback(mariadb.kill)
-        rabbit = servers.RabbitMQ(tmp_path_factory.mktemp("rabbitmq"))
-        stack.callback(rabbit.kill)
-        cyborg = deployment.Deployment(
-            cloud,
-            mariadb.url,
-            rabbit,
-            tmp_path_factory.mktemp("cyborg"),
-            rpc_response_timeout=RPC_SECONDS,
-            root=False,
-        )
-        cyborg.prepare()
-        fleet = stack.enter_context(fleets.made(cyborg))
+    with fleets.made_apart(cloud, tmp_path_factory, RPC_SECONDS) as apart:
+        fleet = apart.fleet
         host = fleet.add_host()
         host.put(ADDRESS, **CARD)
         fleet.start(2, 1, OS_DEFAULT__AUTH_STRATEGY="noauth")
@@ -282,7 +255,7 @@ def arena(
         fleet.launch(CHECKING)
         fleet.wait(CHECKING)
         fleet.devices_are_offered()
-        made = Arena(fleet, mariadb, rabbit)
+        made = Arena(apart)
         made.judge.watch()
         made.insist(
             "POST",
@@ -327,13 +300,6 @@ def load(arena: Arena) -> Iterator[Load]:
     assert arena.new_tracebacks() == []
 
 
-def _links(arena: Arena, name: str, *labels: str) -> list[Any]:
-    return [
-        getattr(arena.fleet.links[label], name)
-        for label in labels or arena.fleet.labels()
-    ]
-
-
 # -- the broker
 
 
@@ -343,25 +309,45 @@ def test_a_broker_restarts(arena: Arena, load: Load, end: str) -> None:
     load.wait_for_refusals()
     arena.rabbit.start()
     load.wait_for_lives(CLIENTS)
+    # Deployers look at the main process, at its connection and its name.
+    for label in (*CONDUCTORS, arena.host.label):
+        pid = arena.fleet.cyborg.processes[label].pid
+        port = arena.fleet.links[label].broker.port
+        resources.wait_until(
+            lambda pid=pid, port=port: deployed.broker_connections(pid, port),
+            PATIENCE,
+            f"{label} is connected again",
+        )
+        kind = label.partition("-")[0]
+        assert f"cyborg-{kind}" in " ".join(psutil.Process(pid).cmdline())
 
 
 @pytest.mark.parametrize("ways", [(), ("to service",), ("to client",)])
 def test_a_broker_is_cut_off_from_one_conductor(
     arena: Arena, load: Load, ways: tuple[str, ...]
 ) -> None:
-    (link,) = _links(arena, "broker", CONDUCTORS[0])
+    (link,) = faults.links(arena.fleet, "broker", CONDUCTORS[0])
     with link.stopping(*ways):
         load.wait_for_lives(CLIENTS)
     link.cut()
     load.wait_for_lives(CLIENTS)
+    # It is asked again, not only the other.
+    before = link.delivered.seen
+    resources.wait_until(
+        lambda: link.delivered.seen >= before + CLIENTS,
+        PATIENCE,
+        "it takes calls again",
+    )
 
 
 def test_a_message_that_is_lost_is_a_gateway_timeout(
     arena: Arena, load: Load
 ) -> None:
-    for link in _links(arena, "broker", *CONDUCTORS):
+    lossy = faults.links(arena.fleet, "broker", *CONDUCTORS)
+    for link in lossy:
         link.delivered.set(b"create_arqs", 0, 1)
     load.wait_for_refusals(2)
+    assert [link.delivered.met for link in lossy] == [1, 1]
     load.wait_for_lives(CLIENTS)
 
 
@@ -372,7 +358,7 @@ def test_a_message_that_comes_twice_is_done_once(
     arena: Arena, load: Load, method: bytes
 ) -> None:
     source = arena.host.label if method == b"heartbeat" else "api-0"
-    (link,) = _links(arena, "broker", source)
+    (link,) = faults.links(arena.fleet, "broker", source)
     link.sent.set(method, 2, 4)
     resources.wait_until(
         lambda: link.sent.met >= 4, PATIENCE, "four messages come twice"
@@ -395,21 +381,18 @@ def test_a_database_restarts(arena: Arena, load: Load, end: str) -> None:
 def test_a_database_that_may_only_be_read_refuses_changes(
     arena: Arena, load: Load
 ) -> None:
-    arena.mariadb.run("SET GLOBAL read_only = 1")
-    try:
+    with faults.read_only(arena.mariadb):
         load.wait_for_refusals(CLIENTS)
         arena.insist("GET", "/v2/devices", None, 200)
         answer = arena.call("POST", ARQS, {"device_profile_name": "two"})
         assert answer.status_code == 503, answer.text
-    finally:
-        arena.mariadb.run("SET GLOBAL read_only = 0")
     load.wait_for_lives(CLIENTS)
 
 
 def test_a_database_forgets_the_connections_of_a_conductor(
     arena: Arena, load: Load
 ) -> None:
-    for link in _links(arena, "database", *CONDUCTORS):
+    for link in faults.links(arena.fleet, "database", *CONDUCTORS):
         link.forget()
     load.wait_for_lives(CLIENTS)
 
@@ -417,177 +400,50 @@ def test_a_database_forgets_the_connections_of_a_conductor(
 def test_a_database_cuts_connections_in_the_middle_of_an_answer(
     arena: Arena, load: Load
 ) -> None:
-    links = _links(arena, "database", *CONDUCTORS, "api-0")
+    links = faults.links(arena.fleet, "database", *CONDUCTORS, "api-0")
     for count in (1, 10, 100, 700, 1500, 3000):
         for link in links:
             link.cut_after(count)
         load.wait_for_lives(1)
 
 
-def _side_transactions(
-    mariadb: servers.MariaDB, over: threading.Event
-) -> None:
-    """Lock handles and ARQs in the order that no request locks them."""
-    with (
-        pymysql.connect(
-            host="127.0.0.1",
-            port=mariadb.port,
-            user="root",
-            database="cyborg",
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
-        while not over.wait(0.01):
-            with contextlib.suppress(pymysql.err.OperationalError):
-                cursor.execute(
-                    "SELECT id FROM extended_accelerator_requests"
-                    " WHERE state = 'Bound' LIMIT 4 FOR UPDATE"
-                )
-                cursor.execute("SELECT id FROM attach_handles FOR UPDATE")
-                cursor.execute("SELECT id FROM devices FOR UPDATE")
-            connection.rollback()
-
-
 def test_deadlocks_cost_no_request(arena: Arena, load: Load) -> None:
-    over = threading.Event()
-    status = "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'"
-    before = int(str(arena.mariadb.run(status)))
-    with futures.ThreadPoolExecutor(2) as pool:
-        sides = [
-            pool.submit(_side_transactions, arena.mariadb, over)
-            for _ in range(2)
-        ]
-        try:
-            resources.wait_until(
-                lambda: int(str(arena.mariadb.run(status))) >= before + 3,
-                PATIENCE,
-                "three deadlocks",
-            )
-        finally:
-            over.set()
-        for side in sides:
-            side.result(PATIENCE)
+    refused = load.refused
+    with faults.deadlocks(arena.mariadb) as deadlocks:
+        resources.wait_until(
+            lambda: deadlocks.ours >= DEADLOCKS,
+            PATIENCE,
+            "transactions of ours were rolled back",
+        )
     load.wait_for_lives(CLIENTS)
+    assert load.refused == refused
 
 
 # -- Placement, Keystone, Nova
 
 
-def _competing(arena: Arena, over: threading.Event) -> None:
-    """Write the provider as an operator does, again and again."""
-    placement, provider = arena.cloud.placement, arena.provider
-    placement.request("PUT", "/traits/CUSTOM_OF_AN_OPERATOR")
-    while not over.wait(0.005):
-        path = f"/resource_providers/{provider}"
-        with contextlib.suppress(AssertionError):
-            now = placement.request("GET", f"{path}/traits")
-            traits = set(now["traits"]) ^ {"CUSTOM_OF_AN_OPERATOR"}
-            placement.request(
-                "PUT",
-                f"{path}/traits",
-                {
-                    "traits": sorted(traits),
-                    "resource_provider_generation": now[
-                        "resource_provider_generation"
-                    ],
-                },
-            )
-
-
 def test_placement_has_another_writer(arena: Arena, load: Load) -> None:
-    over = threading.Event()
-    with futures.ThreadPoolExecutor(1) as pool:
-        other = pool.submit(_competing, arena, over)
-        try:
-            for action, wanted in (("disable", UNITS), ("enable", 0)) * 2:
+    conductors = faults.links(arena.fleet, "placement", *CONDUCTORS)
+    before = sum(link.answers[CONFLICT] for link in conductors)
+    end = time.monotonic() + PATIENCE
+    with faults.other_writer(arena.cloud.placement, arena.provider):
+        while sum(link.answers[CONFLICT] for link in conductors) == before:
+            assert time.monotonic() < end, "the writers never met"
+            for action, wanted in (("disable", UNITS), ("enable", 0)):
                 arena.device(action)
                 resources.wait_until(
                     lambda wanted=wanted: arena.reserved() == wanted,
                     judging.CONVERGE_SECONDS,
                     f"{action}d",
                 )
-        finally:
-            over.set()
-        other.result(PATIENCE)
-    _take_trait_off(arena)
-
-
-def _take_trait_off(arena: Arena) -> None:
-    path = f"/resource_providers/{arena.provider}/traits"
-    now = arena.cloud.placement.request("GET", path)
-    now["traits"] = sorted(set(now["traits"]) - {"CUSTOM_OF_AN_OPERATOR"})
-    arena.cloud.placement.request("PUT", path, now)
-
-
-@contextlib.contextmanager
-def _answering_500(arena: Arena, name: str) -> Iterator[None]:
-    links = _links(arena, name)
-    real = links[0].target
-    with Failing() as failing:
-        port = int(failing.url.rpartition(":")[2])
-        for link in links:
-            link.target = ("127.0.0.1", port)
-            link.cut()
-        try:
-            yield
-            resources.wait_until(
-                lambda: failing.requests, PATIENCE, f"{name} is asked"
-            )
-        finally:
-            for link in links:
-                link.target = real
-                link.cut()
-
-
-@contextlib.contextmanager
-def _away(arena: Arena, name: str) -> Iterator[None]:
-    links = _links(arena, name)
-    for link in links:
-        link.refuse()
-    try:
-        yield
-    finally:
-        for link in links:
-            link.heal()
-
-
-@contextlib.contextmanager
-def _slow(arena: Arena, name: str) -> Iterator[None]:
-    for link in _links(arena, name):
-        link.slow(0.5)
-    try:
-        yield
-    finally:
-        for link in _links(arena, name):
-            link.heal()
-
-
-@contextlib.contextmanager
-def _silent(arena: Arena, name: str) -> Iterator[None]:
-    for link in _links(arena, name):
-        link.stop()
-    try:
-        yield
-    finally:
-        for link in _links(arena, name):
-            link.heal()
-            link.cut()
-
-
-FAILURES = {
-    "answers 500": _answering_500,
-    "is away": _away,
-    "is slow": _slow,
-    "says nothing": _silent,
-}
 
 
 @pytest.mark.parametrize("name", ["placement", "keystone"])
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", faults.OF_SERVICES)
 def test_placement_or_keystone_fails_and_what_is_owed_is_made_good(
     arena: Arena, load: Load, name: str, failure: str
 ) -> None:
-    with FAILURES[failure](arena, name):
+    with faults.OF_SERVICES[failure](arena.fleet, name) as failing:
         if name == "keystone":
             # One that begins has no token yet: whoever is to tell Placement
             # asks for one.
@@ -597,6 +453,10 @@ def test_placement_or_keystone_fails_and_what_is_owed_is_made_good(
                 arena.fleet.wait(label)
         arena.device("disable")
         load.wait_for_lives(CLIENTS)
+        if failing is not None:
+            resources.wait_until(
+                lambda: failing.requests, PATIENCE, f"{name} is asked"
+            )
     resources.wait_until(
         lambda: arena.reserved() == UNITS,
         judging.CONVERGE_SECONDS,
@@ -605,7 +465,7 @@ def test_placement_or_keystone_fails_and_what_is_owed_is_made_good(
     arena.device("enable")
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", faults.OF_SERVICES)
 def test_without_keystone_a_new_token_gets_503(
     arena: Arena, failure: str
 ) -> None:
@@ -623,7 +483,7 @@ def test_without_keystone_a_new_token_gets_503(
         return answer
 
     token = arena.cloud.keystone.new_token("admin")
-    with FAILURES[failure](arena, "keystone"):
+    with faults.OF_SERVICES[failure](arena.fleet, "keystone"):
         answer = ask(token)
         assert answer.status_code == (200 if failure == "is slow" else 503)
         assert answer.json()
@@ -634,40 +494,33 @@ def test_without_keystone_a_new_token_gets_503(
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_the_clock_of_a_conductor_steps(
-    arena: Arena, load: Load, seconds: float
+@pytest.mark.parametrize("kinds", [("conductor",), ("api", "agent")])
+def test_clocks_step(
+    arena: Arena, load: Load, seconds: float, kinds: tuple[str, ...]
 ) -> None:
-    clock = arena.fleet.clocks[CONDUCTORS[0]]
-    clock.step(seconds)
+    """Those of one process of each kind."""
+    clocks = [
+        arena.fleet.clocks[arena.fleet.labels(kind)[0]] for kind in kinds
+    ]
+    for clock in clocks:
+        clock.step(seconds)
     try:
-        with _away(arena, "placement"):
+        with faults.away(arena.fleet, "placement"):
             arena.device("disable")
             load.wait_for_lives(3 * CLIENTS)
+        arena.host.put(SECOND, **CARD)
+        arena.fleet.devices_are_offered()
     finally:
-        clock.step(0)
+        for clock in clocks:
+            clock.step(0)
+        arena.host.pull(SECOND)
+    arena.fleet.devices_are_offered()
     resources.wait_until(
         lambda: arena.reserved() == UNITS,
         judging.CONVERGE_SECONDS,
         "Placement knows that it is disabled",
     )
     arena.device("enable")
-
-
-@contextlib.contextmanager
-def _small_disk(folder: Path) -> Iterator[None]:
-    """A file system of a few pages at the folder."""
-    folder.mkdir(exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs"]
-    done = subprocess.run(
-        [*command, str(folder)], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        resources.missing(f"nothing can be mounted here: {done.stderr}")
-    try:
-        yield
-    finally:
-        # What has a file open there keeps it until it closes that.
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_an_agent_whose_disk_is_full_says_so_and_goes_on(
@@ -684,31 +537,23 @@ def test_an_agent_whose_disk_is_full_says_so_and_goes_on(
         {"path": "/program", "op": "replace", "value": [{"image_uuid": image}]}
     ]
     said = "cannot be kept on this host"
-    with (
-        futures.ThreadPoolExecutor(1) as pool,
-        _small_disk(host.folder / f"images-{host.name}"),
-    ):
-        pool.submit(arena.call, "PATCH", f"{path}/program", order)
-        resources.wait_until(
-            lambda: said in agent.output.read_text(),
-            PATIENCE,
-            "the agent says that there is no room",
-        )
-        # It reports all the same.
-        host.put("0000:11:00.0", **CARD)
-        arena.fleet.devices_are_offered()
-        host.pull("0000:11:00.0")
-        arena.fleet.devices_are_offered()
-
-    def programmed() -> bool:
-        """Once there is room: the order is repeated, or ours is."""
-        shown = arena.call("GET", path).json()
-        if shown.get("bitstream_id") == image:
-            return True
-        arena.call("PATCH", f"{path}/program", order)
-        return False
-
-    resources.wait_until(programmed, PATIENCE, "programmed")
+    with futures.ThreadPoolExecutor(1) as pool:
+        with faults.small_disk(host.folder / f"images-{host.name}"):
+            asked = pool.submit(arena.call, "PATCH", f"{path}/program", order)
+            resources.wait_until(
+                lambda: said in agent.output.read_text(),
+                PATIENCE,
+                "the agent says that there is no room",
+            )
+            # It reports all the same.
+            host.put(SECOND, **CARD)
+            arena.fleet.devices_are_offered()
+            host.pull(SECOND)
+            arena.fleet.devices_are_offered()
+        # Once there is room the order is repeated, while its client waits.
+        answer = asked.result(PATIENCE)
+    assert answer.status_code == 200, answer.text
+    assert arena.call("GET", path).json()["bitstream_id"] == image
     arena.judge.converged()
 
 
@@ -720,6 +565,7 @@ def test_each_process_is_killed_at_any_point_of_its_work(
 ) -> None:
     choice = random.Random(f"{SEED}/kills")
     story = []
+    deaths = 0
     arena.api_may_die = True
     for number in range(KILLS):
         label = (*CONDUCTORS, "api-0", arena.host.label)[number % 4]
@@ -731,7 +577,7 @@ def test_each_process_is_killed_at_any_point_of_its_work(
         name = choice.choice(names)
         count = choice.randrange(1, 4000)
         story.append(f"{label} after {count} bytes to or from its {name}")
-        (link,) = _links(arena, name, label)
+        (link,) = faults.links(arena.fleet, name, label)
         child = arena.fleet.cyborg.processes[label]
         link.cut_after(count, child.process.kill)
         if name == "placement":
@@ -742,11 +588,16 @@ def test_each_process_is_killed_at_any_point_of_its_work(
             resources.wait_until(
                 lambda child=child: not child.running, 10, "it is dead"
             )
+            deaths += 1
         link.heal()
         arena.fleet.restart(label)
         arena.fleet.wait(label)
     with capsys.disabled():
-        print(f"\nseed {SEED}: killed " + ", ".join(story))
+        print(
+            f"\nseed {SEED}: {deaths} of {KILLS} in the middle of a"
+            f" message: {', '.join(story)}"
+        )
+    assert deaths >= KILLS / 2
     load.wait_for_lives(CLIENTS)
     arena.api_may_die = False
     arena.device("enable")
