@@ -326,16 +326,18 @@ def translated(what: str) -> Iterator[None]:
         raise exception.CyborgError(f"{what} failed") from error
 
 
-_BROKER_IS_AWAY = (
+_SEEN_TO = (
     "Can not send reply",
     "Failed to process incoming message",
+    "ignoring duplicate message",
 )
-"""What oslo.messaging says of it with a traceback; it tries again."""
+"""What oslo.messaging says with a traceback when the broker is away, which
+it tries again, or brings a message twice, which it leaves out."""
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
-    """That the broker is away is one line."""
-    if str(record.msg).startswith(_BROKER_IS_AWAY):
+    """What is seen to is one line."""
+    if str(record.msg).startswith(_SEEN_TO):
         record.exc_info = None
     return True
 

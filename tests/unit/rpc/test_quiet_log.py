@@ -15,6 +15,7 @@ import cyborg.rpc.transport  # noqa: F401 - it sets the filter
     ("name", "said", "traced"),
     [
         ("rpc.server", "Can not send reply for message", False),
+        ("_drivers.amqpdriver", "ignoring duplicate message %s", False),
         (
             "_drivers.amqpdriver",
             "Failed to process incoming message, retrying..",
@@ -23,7 +24,7 @@ import cyborg.rpc.transport  # noqa: F401 - it sets the filter
         ("rpc.server", "Exception during message handling", True),
     ],
 )
-def test_that_the_broker_is_away_is_one_line(
+def test_what_is_seen_to_is_one_line(
     caplog: pytest.LogCaptureFixture, name: str, said: str, traced: bool
 ) -> None:
     logger = logging.getLogger(f"oslo_messaging.{name}")
