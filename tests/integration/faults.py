@@ -154,7 +154,8 @@ def _write_always(
     provider: str,
     over: threading.Event,
 ) -> None:
-    while not over.wait(0.005):
+    # Often enough to meet others, and seldom enough to let them through.
+    while not over.wait(0.05):
         _write(placement, provider, lambda traits, mine: traits ^ mine)
 
 
