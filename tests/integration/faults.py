@@ -144,9 +144,13 @@ def other_writer(placement: clouds.Placement, provider: str) -> Iterator[None]:
             yield
         finally:
             over.set()
-        other.result(PATIENCE)
-    while not _write(placement, provider, lambda traits, mine: traits - mine):
-        pass
+            other.result(PATIENCE)
+            while not _write(placement, provider, _without):
+                pass
+
+
+def _without(traits: set[str], mine: set[str]) -> set[str]:
+    return traits - mine
 
 
 def _write_always(
