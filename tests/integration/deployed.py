@@ -284,8 +284,11 @@ class Site:
         """Whether each worker of uwsgi has the application (all have
         `lazy-apps`): one that is told to end while it loads it serves on.
         """
+        if "uwsgi" not in self.programs["api"]:
+            return True
         said = self.output("api")
-        return said.count("WSGI app 0 (") >= said.count("spawned uWSGI worker")
+        spawned = said.count("spawned uWSGI worker")
+        return 0 < spawned <= said.count("WSGI app 0 (")
 
     def output(self, service: str) -> str:
         """All that the service logged and printed."""
