@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import time
 import uuid
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -97,11 +98,14 @@ def create(
     image_uuid: str | None,
     project_id: str | None,
     limit: int,
+    deadline: float,
 ) -> list[str]:
     """Makes the ARQs of a profile; their uuids in the order of its groups.
 
-    Once for one request: where its message comes twice, or the answer to a
-    commit was lost, they are those that are there already.
+    Unavailable after `deadline` (monotonic), when nobody waits any more:
+    nobody would ever use them or delete them.  Once for one request: where
+    its message comes twice, or the answer to a commit was lost, they are
+    those that are there already.
     """
     missing = exception.NotFound(f"there is no device profile {profile_name}")
     uuids: list[str] = []
@@ -120,6 +124,8 @@ def create(
                 project_id,
                 image_uuid,
             )
+            if time.monotonic() > deadline:
+                raise exception.Unavailable("The database took too long.")
     except db_exception.DBDuplicateEntry:
         LOG.info("Request %s has its accelerator requests", request_id)
     except db_exception.DBReferenceError as error:

@@ -271,7 +271,6 @@ class ConductorClient:
             "the conductor",
             "program_deployable",
             {"deployable_uuid": deployable_uuid, "image_uuid": image_uuid},
-            timeout=self._conf.bind_timeout
-            + 2 * min(self._conf.rpc_response_timeout, ANSWER_SECONDS),
+            timeout=self._conf.bind_timeout + 2 * answer_seconds(self._conf),
             call_monitor_timeout=rpc_transport.MONITOR_SECONDS,
         )

@@ -8,6 +8,7 @@ accelerator requests beside them, and costs the same for every N and E.
 from __future__ import annotations
 
 import dataclasses
+import math
 import uuid
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -138,6 +139,7 @@ def test_requests_cost_the_same_however_many_there_are(
                 image_uuid=None,
                 project_id=worlds.PROJECT,
                 limit=64,
+                deadline=math.inf,
             )
 
         def bind(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import types
 import uuid
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 
 from cyborg import exception
 from cyborg.conductor import manager
+from cyborg.conductor import requests
 from cyborg.db import models
 from cyborg.rpc import codec
 from cyborg.rpc import conductor as rpc
@@ -258,14 +260,33 @@ def test_what_is_made_too_late_for_its_caller_is_not_left(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was told that it failed would never ask for it or delete it."""
-    seconds = itertools.count(step=rpc.answer_seconds(world.conf) + 1)
-    late = types.SimpleNamespace(monotonic=seconds.__next__)
     with monkeypatch.context() as patch:
-        patch.setattr(manager, "time", late)
+        make_late(world, patch)
         with pytest.raises(exception.Unavailable, match="too long"):
             world.arqs(2)
     assert world.all(models.AcceleratorRequest) == []
     assert len(world.arqs(2)) == 2
+
+
+def test_a_message_that_comes_again_and_late_takes_nothing_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one was answered in time."""
+    world.profile("once")
+    made = world.endpoint.create_arqs(CONTEXT, "once")
+    with monkeypatch.context() as patch:
+        make_late(world, patch)
+        with contextlib.suppress(exception.Unavailable):
+            world.endpoint.create_arqs(CONTEXT, "once")
+    assert world.states(made) == ["Initial"]
+
+
+def make_late(world: World, patch: pytest.MonkeyPatch) -> None:
+    """Between any two looks at the clock too much time goes by."""
+    seconds = itertools.count(step=rpc.answer_seconds(world.conf) + 1)
+    late = types.SimpleNamespace(monotonic=seconds.__next__)
+    for module in (manager, requests):
+        patch.setattr(module, "time", late)
 
 
 def test_deleting_frees_what_was_bound(world: World) -> None:
