@@ -83,7 +83,9 @@ def report(conf: cfg.ConfigOpts) -> list[str]:
     A library that still reads one tells of it by itself, where it is used.
     Reads the files of `conf` (already parsed) once more; returns the names.
     """
-    told = _told_by_libraries() if _any_set(conf) else set()
+    if not _any_set(conf):
+        return []
+    told = _told_by_libraries()
     known = [
         (group, [option for option in options if option.dest not in told])
         for group, options in groups()
