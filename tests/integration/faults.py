@@ -85,43 +85,48 @@ def nowhere(fleet: fleets.Fleet, name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def away(fleet: fleets.Fleet, name: str) -> Iterator[None]:
+def _meanwhile(
+    fleet: fleets.Fleet,
+    name: str,
+    begin: Callable[[proxy.Proxy], object],
+    end: Callable[[proxy.Proxy], object],
+) -> Iterator[None]:
+    found = links(fleet, name)
+    for link in found:
+        begin(link)
+    try:
+        yield
+    finally:
+        for link in found:
+            end(link)
+
+
+def away(
+    fleet: fleets.Fleet, name: str
+) -> contextlib.AbstractContextManager[None]:
     """Its port refuses."""
-    found = links(fleet, name)
-    for link in found:
-        link.refuse()
-    try:
-        yield
-    finally:
-        for link in found:
-            link.heal()
+    return _meanwhile(fleet, name, proxy.Proxy.refuse, proxy.Proxy.heal)
 
 
-@contextlib.contextmanager
-def slow(fleet: fleets.Fleet, name: str) -> Iterator[None]:
+def slow(
+    fleet: fleets.Fleet, name: str
+) -> contextlib.AbstractContextManager[None]:
     """What it says comes half a second later, each way."""
-    found = links(fleet, name)
-    for link in found:
-        link.slow(0.5)
-    try:
-        yield
-    finally:
-        for link in found:
-            link.heal()
+    return _meanwhile(
+        fleet, name, lambda link: link.slow(0.5), proxy.Proxy.heal
+    )
 
 
-@contextlib.contextmanager
-def silent(fleet: fleets.Fleet, name: str) -> Iterator[None]:
+def silent(
+    fleet: fleets.Fleet, name: str
+) -> contextlib.AbstractContextManager[None]:
     """It takes connections and says nothing."""
-    found = links(fleet, name)
-    for link in found:
-        link.stop()
-    try:
-        yield
-    finally:
-        for link in found:
-            link.heal()
-            link.cut()
+
+    def heal(link: proxy.Proxy) -> None:
+        link.heal()
+        link.cut()
+
+    return _meanwhile(fleet, name, proxy.Proxy.stop, heal)
 
 
 OF_SERVICES: dict[str, Fault] = {

@@ -15,6 +15,7 @@ from tests import proxy
 from tests.integration import faults
 from tests.integration import fleet as fleets
 from tests.integration import operations
+from tests.integration import servers
 from tests.integration.operations import SEED
 from tests.integration.operations import STORMY_ADDRESSES
 
@@ -246,17 +247,16 @@ class Weather:
         return f"the clock of {label} was {seconds} s ahead"
 
     def restart_broker(self) -> str:
-        end = self.random.choice(("kill", "stop"))
-        getattr(self.rabbit, end)()
-        self._wait()
-        self.rabbit.start()
-        return end
+        return self._restart(self.rabbit)
 
     def restart_database(self) -> str:
+        return self._restart(self.mariadb)
+
+    def _restart(self, server: servers.RabbitMQ | servers.MariaDB) -> str:
         end = self.random.choice(("kill", "stop"))
-        getattr(self.mariadb, end)()
+        getattr(server, end)()
         self._wait()
-        self.mariadb.start()
+        server.start()
         return end
 
     def read_only_database(self) -> str:
